@@ -1,0 +1,589 @@
+//! The board: who holds and who waits, with the indexes that make it quick to ask. It keeps no
+//! rules; `lock/` decides and calls it.
+//!
+//! A *request* has one or more *parts*. A part hangs on its *resource*, either in the list of
+//! holders or in the queue (*crowd*); both are circular lists in the order of seq, so that the
+//! first is the lowest and the one before the first is the highest. All requests also form one
+//! list in the order of arrival.
+
+pub(crate) mod arrivals;
+pub(crate) mod deadlines;
+pub(crate) mod ended;
+pub(crate) mod parties;
+pub(crate) mod resources;
+pub(crate) mod slab;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::BuildHasher;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+
+use crate::{Extra, Mode, RequestId};
+use deadlines::{Deadlines, NEVER};
+use ended::{EndedId, Memory, NUMBERS};
+use parties::{Parties, remove_index};
+use resources::Resources;
+use slab::{NONE, Slab};
+
+/// A live request: it holds all of its parts, or waits for all of them.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) id: RequestId,
+    /// The arrival number; no two live requests have the same.
+    pub(crate) seq: u64,
+    /// 0 exactly while it waits.
+    pub(crate) token: u64,
+    /// When it was granted; while it waits, when it arrived.
+    pub(crate) since: u64,
+    /// When its lease ends; while it waits, its wait or its grace. [`NEVER`] for no lease.
+    pub(crate) deadline: u64,
+    /// Present exactly while there is something in it.
+    pub(crate) more: Option<Box<More>>,
+    /// How long it waited before it was granted.
+    pub(crate) waited_ms: u32,
+    /// The lease first asked for; 0 is none.
+    pub(crate) lease_ms: u32,
+    pub(crate) party: u32,
+    /// Its first part; `more.also` has the others.
+    pub(crate) part: u32,
+    /// Neighbours in the order of arrival.
+    prev: u32,
+    next: u32,
+    /// Its place among the deadlines.
+    place: u32,
+    pub(crate) detect: bool,
+    /// A waiter whose connection is gone, or a grant to one that nobody has confirmed yet.
+    pub(crate) detached: bool,
+    /// Whether an entry of `arrivals.anchors` names it.
+    anchor: bool,
+    /// Whether others are parked on it.
+    has_parked: bool,
+}
+
+/// What only some requests have.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct More {
+    pub(crate) extra: Extra,
+    /// The parts after the first.
+    pub(crate) also: Vec<u32>,
+    /// The wait asked for; kept after the grant for requests with an alias.
+    pub(crate) wait_ms: u64,
+    /// Present exactly while the request waits.
+    pub(crate) wait: Option<Wait>,
+}
+
+/// The state of a waiter.
+#[derive(Clone, Debug)]
+pub(crate) struct Wait {
+    /// When the wait ends.
+    pub(crate) end: u64,
+    /// While detached: the grace and when it ends.
+    pub(crate) grace_ms: u64,
+    pub(crate) grace_end: u64,
+    /// The request this one is parked on: one of its blockers. [`NONE`] only within a step.
+    pub(crate) parked_on: u32,
+}
+
+impl Request {
+    pub(crate) fn waiting(&self) -> bool {
+        self.token == 0
+    }
+
+    pub(crate) fn wait(&self) -> &Wait {
+        self.more.as_ref().and_then(|more| more.wait.as_ref()).expect("a waiter has a wait")
+    }
+
+    pub(crate) fn wait_mut(&mut self) -> &mut Wait {
+        self.more.as_mut().and_then(|more| more.wait.as_mut()).expect("a waiter has a wait")
+    }
+
+    pub(crate) fn extra(&self) -> Option<&Extra> {
+        self.more.as_deref().map(|more| &more.extra)
+    }
+
+    pub(crate) fn max_hold_ms(&self) -> u64 {
+        self.extra().map_or(0, |extra| extra.max_hold_ms)
+    }
+}
+
+/// One resource of one request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PartNode {
+    pub(crate) request: u32,
+    pub(crate) resource: u32,
+    /// Neighbours among the holders, or in the queue, of the resource.
+    prev: u32,
+    next: u32,
+    pub(crate) mode: Mode,
+    /// The mode first asked for; differs from `mode` after a promotion.
+    pub(crate) asked: Mode,
+}
+
+/// The queue of a resource. It exists while somebody waits.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Crowd {
+    /// The part with the lowest seq.
+    pub(crate) head: u32,
+    pub(crate) len: u32,
+    /// How many of them ask for each mode.
+    pub(crate) modes: [u32; 4],
+}
+
+/// A request that is entering: everything but its place in the indexes.
+#[derive(Clone, Debug)]
+pub(crate) struct Newcomer {
+    pub(crate) id: RequestId,
+    pub(crate) seq: u64,
+    pub(crate) token: u64,
+    pub(crate) since: u64,
+    pub(crate) deadline: u64,
+    pub(crate) waited_ms: u32,
+    pub(crate) lease_ms: u32,
+    pub(crate) detect: bool,
+    pub(crate) detached: bool,
+    pub(crate) more: Option<Box<More>>,
+}
+
+/// What the id index knows of an id.
+pub(crate) enum Known {
+    Live(u32),
+    Ended(u32),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Board {
+    hash: FixedState,
+    pub(crate) requests: Slab<Request>,
+    pub(crate) parts: Slab<PartNode>,
+    pub(crate) resources: Resources,
+    pub(crate) crowds: Slab<Crowd>,
+    pub(crate) parties: Parties,
+    pub(crate) deadlines: Deadlines,
+    pub(crate) ended: Memory<EndedId>,
+    /// Live requests by slot, ended ids by [`NUMBERS`] + number.
+    ids: HashTable<u32>,
+    pub(crate) aliases: HashMap<Box<str>, u32, FixedState>,
+    /// Who is parked on a request, by seq.
+    parked: HashMap<u32, BTreeSet<(u64, u32)>, FixedState>,
+    /// Waiters whose blocker has gone: to be looked at before the step ends.
+    pub(crate) loose: BTreeSet<(u64, u32)>,
+    arrivals: arrivals::Arrivals,
+    /// How many requests wait.
+    pub(crate) waiting: u32,
+}
+
+impl Board {
+    pub(crate) fn new(hash_seed: u64) -> Board {
+        let hash = FixedState::with_seed(hash_seed);
+        Board {
+            hash: hash.clone(),
+            requests: Slab::default(),
+            parts: Slab::default(),
+            resources: Resources::new(hash.clone()),
+            crowds: Slab::default(),
+            parties: Parties::new(hash.clone()),
+            deadlines: Deadlines::default(),
+            ended: Memory::default(),
+            ids: HashTable::new(),
+            aliases: HashMap::with_hasher(hash.clone()),
+            parked: HashMap::with_hasher(hash),
+            loose: BTreeSet::new(),
+            arrivals: arrivals::Arrivals { first: NONE, last: NONE, anchors: BTreeMap::new() },
+            waiting: 0,
+        }
+    }
+
+    // ---- ids -------------------------------------------------------------------------------
+
+    pub(crate) fn known(&self, id: &RequestId) -> Option<Known> {
+        let found = *self.ids.find(self.hash_id(id), |at| self.id_at(*at) == id)?;
+        Some(if found < NUMBERS { Known::Live(found) } else { Known::Ended(found - NUMBERS) })
+    }
+
+    pub(crate) fn live(&self, id: &RequestId) -> Option<u32> {
+        match self.known(id) {
+            Some(Known::Live(at)) => Some(at),
+            _ => None,
+        }
+    }
+
+    /// Moves the id of a request that has left the board to the ended ones, or forgets it.
+    pub(crate) fn end_id(&mut self, at: u32, id: &RequestId, end: Option<ended::End>, now: u64) {
+        let hash = self.hash_id(id);
+        match end {
+            Some(end) => {
+                let number = self.ended.push(now, EndedId { id: id.clone(), end });
+                let entry = self.ids.find_mut(hash, |other| *other == at);
+                *entry.expect("every live request is indexed") = NUMBERS + number;
+            }
+            None => remove_index(&mut self.ids, hash, at),
+        }
+    }
+
+    /// Remembers an id that has ended, which the board does not know (restoring).
+    pub(crate) fn remember(&mut self, at: u64, ended: EndedId) {
+        let hash = self.hash_id(&ended.id);
+        let number = self.ended.push(at, ended);
+        self.index_id(hash, NUMBERS + number);
+    }
+
+    /// Forgets ended ids that are too old or too many.
+    pub(crate) fn forget(&mut self, now: u64, keep_ms: u64, most: u64) {
+        while let Some((number, ended)) = self.ended.stale(now, keep_ms, most) {
+            if ended.end != ended::End::Reused {
+                let hash = self.hash.hash_one(ended.id.hash_bytes());
+                remove_index(&mut self.ids, hash, NUMBERS + number);
+            }
+            self.ended.pop();
+        }
+    }
+
+    fn hash_id(&self, id: &RequestId) -> u64 {
+        self.hash.hash_one(id.hash_bytes())
+    }
+
+    fn id_at(&self, at: u32) -> &RequestId {
+        if at < NUMBERS { &self.requests[at].id } else { &self.ended.get(at - NUMBERS).id }
+    }
+
+    fn index_id(&mut self, hash: u64, at: u32) {
+        let (requests, ended, hasher) = (&self.requests, &self.ended, &self.hash);
+        self.ids.insert_unique(hash, at, |at| {
+            let id = if *at < NUMBERS { &requests[*at].id } else { &ended.get(*at - NUMBERS).id };
+            hasher.hash_one(id.hash_bytes())
+        });
+    }
+
+    /// Indexes a newcomer's id: in the place of the ended one it was, if it was one.
+    fn enter_id(&mut self, at: u32) {
+        let hash = self.hash_id(&self.requests[at].id);
+        let id = &self.requests[at].id;
+        let ended = self.ids.find(hash, |other| *other >= NUMBERS && self.id_at(*other) == id);
+        match ended.copied() {
+            Some(old) => {
+                self.ended.get_mut(old - NUMBERS).end = ended::End::Reused;
+                *self.ids.find_mut(hash, |other| *other == old).expect("just found") = at;
+            }
+            None => self.index_id(hash, at),
+        }
+    }
+
+    // ---- requests --------------------------------------------------------------------------
+
+    /// Puts a request on the board, as a holder or at its place in the queues by its token.
+    pub(crate) fn enter(
+        &mut self,
+        newcomer: Newcomer,
+        party: u32,
+        parts: &[(u32, Mode, Mode)],
+    ) -> u32 {
+        let Newcomer {
+            id,
+            seq,
+            token,
+            since,
+            deadline,
+            waited_ms,
+            lease_ms,
+            detect,
+            detached,
+            more,
+        } = newcomer;
+        let at = self.requests.insert(Request {
+            id,
+            seq,
+            token,
+            since,
+            deadline,
+            more,
+            waited_ms,
+            lease_ms,
+            party,
+            part: NONE,
+            prev: NONE,
+            next: NONE,
+            place: 0,
+            detect,
+            detached,
+            anchor: false,
+            has_parked: false,
+        });
+        self.enter_id(at);
+        self.requests[at].place = self.deadlines.insert(deadline, at);
+        self.arrive(at);
+        for (position, (resource, mode, asked)) in parts.iter().enumerate() {
+            let part = PartNode {
+                request: at,
+                resource: *resource,
+                prev: NONE,
+                next: NONE,
+                mode: *mode,
+                asked: *asked,
+            };
+            let part = self.parts.insert(part);
+            if position == 0 {
+                self.requests[at].part = part;
+            } else {
+                self.requests[at].more.get_or_insert_default().also.push(part);
+            }
+            self.link(part);
+        }
+        self.count_in(at);
+        let request = &self.requests[at];
+        if let Some(alias) = request.extra().and_then(|extra| extra.alias.clone()) {
+            self.aliases.insert(alias, at);
+        }
+        at
+    }
+
+    /// Takes a request off the board and returns it; whoever was parked on it is loose now. Its id
+    /// stays indexed until [`Board::end_id`].
+    pub(crate) fn leave(&mut self, at: u32) -> Request {
+        if self.requests[at].waiting() {
+            self.unpark(at);
+        }
+        self.loosen_parked(at);
+        self.count_out(at);
+        self.set_deadline(at, NEVER);
+        self.depart(at);
+        for position in 0.. {
+            let Some(part) = self.part_at(at, position) else { break };
+            let resource = self.parts[part].resource;
+            self.unlink(part);
+            self.parts.remove(part);
+            let node = self.resources.get(resource);
+            if node.holders == NONE && node.crowd == NONE {
+                self.resources.remove(resource);
+            }
+        }
+        let request = self.requests.remove(at);
+        self.parties.leave(request.party);
+        if let Some(alias) = request.extra().and_then(|extra| extra.alias.as_deref()) {
+            self.aliases.remove(alias);
+        }
+        request
+    }
+
+    /// Turns a waiter into a holder under `token`, in all its parts.
+    pub(crate) fn hold(&mut self, at: u32, token: u64, since: u64) {
+        self.count_out(at);
+        for position in 0.. {
+            let Some(part) = self.part_at(at, position) else { break };
+            self.unlink(part);
+        }
+        let request = &mut self.requests[at];
+        request.waited_ms = u32::try_from(since - request.since).unwrap_or(u32::MAX);
+        (request.token, request.since) = (token, since);
+        let more = request.more.as_mut().expect("a waiter has more");
+        more.wait = None;
+        if more.extra == Extra::default() && more.also.is_empty() {
+            request.more = None;
+        }
+        for position in 0.. {
+            let Some(part) = self.part_at(at, position) else { break };
+            self.link(part);
+        }
+        self.count_in(at);
+    }
+
+    /// Changes the mode of a held part.
+    pub(crate) fn set_mode(&mut self, at: u32, part: u32, mode: Mode) {
+        self.count_out(at);
+        self.parts[part].mode = mode;
+        self.count_in(at);
+    }
+
+    pub(crate) fn set_deadline(&mut self, at: u32, deadline: u64) {
+        let request = &self.requests[at];
+        if let Some(moved) = self.deadlines.remove(request.deadline, request.place) {
+            self.requests[moved].place = request.place;
+        }
+        let place = self.deadlines.insert(deadline, at);
+        let request = &mut self.requests[at];
+        (request.deadline, request.place) = (deadline, place);
+    }
+
+    /// The part of a request at `position`, the first being 0.
+    pub(crate) fn part_at(&self, at: u32, position: usize) -> Option<u32> {
+        let request = &self.requests[at];
+        match position {
+            0 => Some(request.part),
+            _ => request.more.as_ref()?.also.get(position - 1).copied(),
+        }
+    }
+
+    pub(crate) fn parts_of(&self, at: u32) -> impl Iterator<Item = u32> {
+        (0..).map_while(move |position| self.part_at(at, position))
+    }
+
+    /// The explicit owner of a request, or [`NONE`].
+    pub(crate) fn owner_of(&self, at: u32) -> u32 {
+        self.parties.owner_of(self.requests[at].party)
+    }
+
+    /// What the owner's totals have of this request (all but the number of requests).
+    fn count_in(&mut self, at: u32) {
+        self.count(at, 1);
+    }
+
+    fn count_out(&mut self, at: u32) {
+        self.count(at, u32::MAX);
+    }
+
+    /// `by` is 1 or, to count backwards, `u32::MAX`.
+    fn count(&mut self, at: u32, by: u32) {
+        let request = &self.requests[at];
+        let (waiting, seq, detect) = (request.waiting(), request.seq, u32::from(request.detect));
+        if waiting {
+            self.waiting = self.waiting.wrapping_add(by);
+        }
+        let owner = self.owner_of(at);
+        if owner == NONE {
+            return;
+        }
+        let is_e = |part: u32| self.parts[part].mode == Mode::Cumulative;
+        let held_e =
+            if waiting { 0 } else { self.parts_of(at).filter(|p| is_e(*p)).count() as u32 };
+        let node = self.parties.owner_mut(owner);
+        node.held_e = node.held_e.wrapping_add(held_e.wrapping_mul(by));
+        node.detecting = node.detecting.wrapping_add(detect.wrapping_mul(by));
+        if waiting && by == 1 {
+            node.waiting.insert((seq, at));
+        } else if waiting {
+            node.waiting.remove(&(seq, at));
+        }
+    }
+
+    // ---- parking ---------------------------------------------------------------------------
+
+    pub(crate) fn park(&mut self, at: u32, on: u32) {
+        let seq = self.requests[at].seq;
+        self.parked.entry(on).or_default().insert((seq, at));
+        self.requests[on].has_parked = true;
+        self.requests[at].wait_mut().parked_on = on;
+    }
+
+    /// Makes a waiter loose: it will be looked at before the step ends.
+    pub(crate) fn loosen(&mut self, at: u32) {
+        self.unpark(at);
+        self.loose.insert((self.requests[at].seq, at));
+    }
+
+    /// Makes everyone loose who is parked on `at`.
+    pub(crate) fn loosen_parked(&mut self, at: u32) {
+        if !std::mem::take(&mut self.requests[at].has_parked) {
+            return;
+        }
+        for (seq, waiter) in self.parked.remove(&at).expect("flagged as parked on") {
+            self.requests[waiter].wait_mut().parked_on = NONE;
+            self.loose.insert((seq, waiter));
+        }
+    }
+
+    fn unpark(&mut self, at: u32) {
+        let seq = self.requests[at].seq;
+        let on = std::mem::replace(&mut self.requests[at].wait_mut().parked_on, NONE);
+        if on == NONE {
+            self.loose.remove(&(seq, at));
+            return;
+        }
+        let parked = self.parked.get_mut(&on).expect("parked on it");
+        parked.remove(&(seq, at));
+        if parked.is_empty() {
+            self.parked.remove(&on);
+            self.requests[on].has_parked = false;
+        }
+    }
+
+    // ---- the lists of a resource -----------------------------------------------------------
+
+    /// The parts of a circular list from its head, in the order of seq.
+    pub(crate) fn list(&self, head: u32) -> impl Iterator<Item = u32> {
+        let mut at = head;
+        std::iter::from_fn(move || {
+            let here = (at != NONE).then_some(at)?;
+            let next = self.parts[here].next;
+            at = if next == head { NONE } else { next };
+            Some(here)
+        })
+    }
+
+    /// The parts before `from`, or from the last one if that is [`NONE`], going back to the head.
+    pub(crate) fn list_back(&self, head: u32, from: u32) -> impl Iterator<Item = u32> {
+        let mut at = match from {
+            NONE => self.parts[head].prev,
+            _ if from == head => NONE,
+            _ => self.parts[from].prev,
+        };
+        std::iter::from_fn(move || {
+            let here = (at != NONE).then_some(at)?;
+            at = if here == head { NONE } else { self.parts[here].prev };
+            Some(here)
+        })
+    }
+
+    pub(crate) fn seq_of(&self, part: u32) -> u64 {
+        self.requests[self.parts[part].request].seq
+    }
+
+    /// Hangs a part on its resource, at its place by seq: nearly always the last.
+    fn link(&mut self, part: u32) {
+        let PartNode { request, resource, mode, .. } = self.parts[part];
+        let waiting = self.requests[request].waiting();
+        let node = self.resources.get_mut(resource);
+        if waiting && node.crowd == NONE {
+            node.crowd = self.crowds.insert(Crowd { head: NONE, ..Crowd::default() });
+        }
+        let (crowd, holders) = (node.crowd, node.holders);
+        let head = if waiting { self.crowds[crowd].head } else { holders };
+        let new_head = self.splice(part, head);
+        if waiting {
+            let crowd = &mut self.crowds[crowd];
+            crowd.head = new_head;
+            crowd.len += 1;
+            crowd.modes[usize::from(mode.code())] += 1;
+        } else {
+            self.resources.get_mut(resource).holders = new_head;
+        }
+    }
+
+    fn splice(&mut self, part: u32, head: u32) -> u32 {
+        if head == NONE {
+            (self.parts[part].prev, self.parts[part].next) = (part, part);
+            return part;
+        }
+        let seq = self.seq_of(part);
+        let after = self.list_back(head, NONE).find(|other| self.seq_of(*other) < seq);
+        let prev = after.unwrap_or(self.parts[head].prev);
+        let next = self.parts[prev].next;
+        (self.parts[part].prev, self.parts[part].next) = (prev, next);
+        self.parts[prev].next = part;
+        self.parts[next].prev = part;
+        if after.is_none() { part } else { head }
+    }
+
+    fn unlink(&mut self, part: u32) {
+        let PartNode { request, resource, prev, next, mode, .. } = self.parts[part];
+        self.parts[prev].next = next;
+        self.parts[next].prev = prev;
+        let follow = |head: u32| match head {
+            _ if next == part => NONE,
+            _ if head == part => next,
+            _ => head,
+        };
+        let waiting = self.requests[request].waiting();
+        let node = self.resources.get_mut(resource);
+        if !waiting {
+            node.holders = follow(node.holders);
+            return;
+        }
+        let crowd = &mut self.crowds[node.crowd];
+        crowd.head = follow(crowd.head);
+        crowd.len -= 1;
+        crowd.modes[usize::from(mode.code())] -= 1;
+        if crowd.len == 0 {
+            self.crowds.remove(std::mem::replace(&mut node.crowd, NONE));
+        }
+    }
+}

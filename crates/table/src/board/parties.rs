@@ -1,0 +1,193 @@
+//! Who asks: each distinct party and each distinct explicit owner kept once, with what is known of
+//! all its requests together. Both vanish with their last request.
+
+use std::collections::BTreeSet;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use std::hash::BuildHasher;
+
+use super::slab::{NONE, Slab};
+use crate::{Party, Text};
+
+#[derive(Clone, Debug)]
+struct PartyNode {
+    party: Party,
+    /// Its explicit owner, or [`NONE`].
+    owner: u32,
+    /// Live requests of this party.
+    requests: u32,
+}
+
+/// An explicit owner.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnerNode {
+    pub(crate) name: Text,
+    /// Live requests, held and waiting.
+    pub(crate) requests: u32,
+    /// Resources held as E: only while there are some can the owner pass a waiter.
+    pub(crate) held_e: u32,
+    /// Live requests that asked for deadlock detection: a cycle needs two of them, or one that
+    /// waits for itself.
+    pub(crate) detecting: u32,
+    /// Its waiting requests, by seq.
+    pub(crate) waiting: BTreeSet<(u64, u32)>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Parties {
+    hash: FixedState,
+    parties: Slab<PartyNode>,
+    party_index: HashTable<u32>,
+    owners: Slab<OwnerNode>,
+    owner_index: HashTable<u32>,
+}
+
+impl Parties {
+    pub(crate) fn new(hash: FixedState) -> Parties {
+        Parties {
+            hash,
+            parties: Slab::default(),
+            party_index: HashTable::new(),
+            owners: Slab::default(),
+            owner_index: HashTable::new(),
+        }
+    }
+
+    /// The explicit owner of a party that may have no live request.
+    pub(crate) fn owner_named(&self, party: &Party) -> u32 {
+        let name = &*party.owner;
+        let hash = self.hash.hash_one(name);
+        let found = self.owner_index.find(hash, |at| *self.owners[*at].name == *name);
+        found.copied().filter(|_| party.explicit).unwrap_or(NONE)
+    }
+
+    /// Counts one more request of `party`.
+    pub(crate) fn enter(&mut self, party: Party) -> u32 {
+        let hash = hash_party(&self.hash, &party);
+        let found = self.party_index.find(hash, |at| self.parties[*at].party == party).copied();
+        let at = found.unwrap_or_else(|| self.insert(hash, party));
+        let node = &mut self.parties[at];
+        node.requests += 1;
+        if node.owner != NONE {
+            self.owners[node.owner].requests += 1;
+        }
+        at
+    }
+
+    /// Counts one request of the party less.
+    pub(crate) fn leave(&mut self, at: u32) {
+        let node = &mut self.parties[at];
+        node.requests -= 1;
+        let (owner, gone) = (node.owner, node.requests == 0);
+        if gone {
+            let node = self.parties.remove(at);
+            remove_index(&mut self.party_index, hash_party(&self.hash, &node.party), at);
+        }
+        if owner == NONE {
+            return;
+        }
+        self.owners[owner].requests -= 1;
+        if self.owners[owner].requests == 0 {
+            let node = self.owners.remove(owner);
+            remove_index(&mut self.owner_index, self.hash.hash_one(&*node.name), owner);
+        }
+    }
+
+    pub(crate) fn party(&self, at: u32) -> &Party {
+        &self.parties[at].party
+    }
+
+    /// The explicit owner of a party, or [`NONE`].
+    pub(crate) fn owner_of(&self, at: u32) -> u32 {
+        self.parties[at].owner
+    }
+
+    pub(crate) fn owner(&self, owner: u32) -> &OwnerNode {
+        &self.owners[owner]
+    }
+
+    /// The owner of that slot, unless it has vanished.
+    pub(crate) fn live_owner(&self, owner: u32) -> Option<&OwnerNode> {
+        self.owners.get(owner)
+    }
+
+    /// `owner` must not be [`NONE`].
+    pub(crate) fn owner_mut(&mut self, owner: u32) -> &mut OwnerNode {
+        &mut self.owners[owner]
+    }
+
+    pub(crate) fn owners(&self) -> impl Iterator<Item = &OwnerNode> {
+        self.owners.iter().map(|(_, owner)| owner)
+    }
+
+    pub(crate) fn owner_count(&self) -> usize {
+        self.owners.len()
+    }
+
+    pub(crate) fn party_count(&self) -> usize {
+        self.parties.len()
+    }
+
+    fn insert(&mut self, hash: u64, party: Party) -> u32 {
+        let owner = if party.explicit { self.owner_entry(&party.owner) } else { NONE };
+        let at = self.parties.insert(PartyNode { party, owner, requests: 0 });
+        let (parties, hasher) = (&self.parties, &self.hash);
+        self.party_index.insert_unique(hash, at, |at| hash_party(hasher, &parties[*at].party));
+        at
+    }
+
+    fn owner_entry(&mut self, name: &Text) -> u32 {
+        let hash = self.hash.hash_one(&**name);
+        if let Some(at) = self.owner_index.find(hash, |at| self.owners[*at].name == *name) {
+            return *at;
+        }
+        let at = self.owners.insert(OwnerNode {
+            name: name.clone(),
+            requests: 0,
+            held_e: 0,
+            detecting: 0,
+            waiting: BTreeSet::new(),
+        });
+        let (owners, hasher) = (&self.owners, &self.hash);
+        self.owner_index.insert_unique(hash, at, |at| hasher.hash_one(&*owners[*at].name));
+        at
+    }
+}
+
+fn hash_party(hash: &FixedState, party: &Party) -> u64 {
+    hash.hash_one((&*party.owner, party.explicit, party.principal.as_deref()))
+}
+
+/// Removes `at` from an index.
+pub(super) fn remove_index(index: &mut HashTable<u32>, hash: u64, at: u32) {
+    let entry = index.find_entry(hash, |other| *other == at);
+    entry.expect("every live node is indexed").remove();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parties_and_owners_vanish_with_their_last_request() {
+        let mut parties = Parties::new(FixedState::with_seed(7));
+        let with =
+            |principal: &str| Party { principal: Some(principal.into()), ..Party::owner("ann") };
+        let a = parties.enter(Party::owner("ann"));
+        let b = parties.enter(with("p"));
+        let c = parties.enter(Party::client("ann"));
+        assert_eq!(parties.owner_of(a), parties.owner_of(b));
+        assert_eq!(parties.owner_of(c), NONE);
+        assert_eq!(parties.enter(Party::owner("ann")), a);
+        assert_eq!(parties.owner(parties.owner_of(a)).requests, 3);
+        assert_eq!(parties.owner_named(&Party::owner("ann")), parties.owner_of(a));
+        assert_eq!(parties.owner_named(&Party::client("ann")), NONE);
+        assert_eq!(parties.owner_named(&Party::owner("bob")), NONE);
+        for at in [a, a, b, c] {
+            parties.leave(at);
+        }
+        assert_eq!((parties.party_count(), parties.owner_count()), (0, 0));
+        assert_eq!(parties.owner_named(&Party::owner("ann")), NONE);
+    }
+}

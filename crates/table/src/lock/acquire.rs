@@ -1,0 +1,219 @@
+//! Acquire: granted, refused, or queued; and the repeat of a request that is known already.
+
+use crate::board::ended::End;
+use crate::board::slab::NONE;
+use crate::board::{Known, More, Newcomer, Wait};
+use crate::error::{Error, What};
+use crate::{Acquire, Blocker, Event, Extra, Grant, Mode, Reply, Table, rules};
+
+use super::Asker;
+use super::admit::long_ms;
+
+impl Table {
+    pub(crate) fn acquire(&mut self, ask: Acquire, events: &mut Vec<Event>) -> Reply {
+        if let Err(error) = self.admit_id(&ask.id) {
+            return Reply::Error(error);
+        }
+        match self.board.known(&ask.id) {
+            Some(Known::Live(at)) => return self.repeat(at, &ask, events),
+            Some(Known::Ended(number)) => {
+                if let End::Grant(cause, _) = self.board.ended.get(number).end {
+                    return Reply::Ended(cause);
+                }
+            }
+            None => {}
+        }
+        if let Err(error) = self.admit_content(&ask).and_then(|()| self.admit_count(&ask)) {
+            return Reply::Error(error);
+        }
+        let asker = Asker::new(&self.board, &ask);
+        let Some(blocker) = self.board.first_blocker(asker) else {
+            return Reply::Granted(self.grant_new(ask));
+        };
+        let blocker = self.board.describe(asker, blocker, self.now);
+        if ask.wait_ms == 0 {
+            return Reply::Busy(blocker);
+        }
+        if let Err(error) = self.admit_wait(&ask) {
+            return Reply::Error(error);
+        }
+        if ask.detect
+            && let Some(cycle) = self.board.cycle_of_new(&ask)
+        {
+            return Reply::Deadlock(crate::Deadlock { blocker, cycle });
+        }
+        self.enqueue(ask);
+        Reply::Waiting(blocker)
+    }
+
+    /// Several separate requests: all are granted now, or none is.
+    pub(crate) fn acquire_each(&mut self, asks: Vec<Acquire>) -> Reply {
+        for (position, ask) in asks.iter().enumerate() {
+            if let Err(reply) = self.admit_each(ask, &asks[..position]) {
+                return reply;
+            }
+        }
+        for ask in &asks {
+            let asker = Asker::new(&self.board, ask);
+            if let Some(blocker) = self.board.first_blocker(asker) {
+                return Reply::Busy(self.board.describe(asker, blocker, self.now));
+            }
+        }
+        Reply::GrantedEach(asks.into_iter().map(|ask| self.grant_new(ask)).collect())
+    }
+
+    fn admit_each(&self, ask: &Acquire, before: &[Acquire]) -> Result<(), Reply> {
+        self.admit_id(&ask.id).map_err(Reply::Error)?;
+        match self.board.known(&ask.id) {
+            Some(Known::Live(_)) => return Err(Reply::Error(Error::IdReused)),
+            Some(Known::Ended(number)) => {
+                if let End::Grant(cause, _) = self.board.ended.get(number).end {
+                    return Err(Reply::Ended(cause));
+                }
+            }
+            None => {}
+        }
+        self.admit_content(ask).and_then(|()| self.admit_count(ask)).map_err(Reply::Error)?;
+        if ask.wait_ms > 0 {
+            return Err(Reply::Error(Error::EachCannotWait));
+        }
+        for other in before {
+            if other.id == ask.id {
+                return Err(Reply::Error(Error::IdReused));
+            }
+            let alias = |ask: &Acquire| ask.extra.as_ref().and_then(|extra| extra.alias.clone());
+            if alias(ask).is_some() && alias(ask) == alias(other) {
+                return Err(Reply::Error(Error::AliasInUse));
+            }
+            let same_owner =
+                ask.party.explicit && other.party.explicit && ask.party.owner == other.party.owner;
+            if ask.parts().any(|a| other.parts().any(|b| rules::conflict(a, b, same_owner))) {
+                return Err(Reply::Error(Error::PartsOverlap));
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a free request on the board as a holder.
+    fn grant_new(&mut self, ask: Acquire) -> Grant {
+        let token = self.next_token();
+        let max_hold_ms = ask.extra.as_ref().map_or(0, |extra| extra.max_hold_ms);
+        let deadline = lease_end(self.now, ask.lease_ms, self.now, max_hold_ms);
+        let at = self.enter(ask, token, deadline, None);
+        if self.board.requests[at].detect {
+            self.trouble(self.board.owner_of(at));
+        }
+        Grant { token, lease_ms: super::blockers::left(deadline, self.now), waited_ms: 0 }
+    }
+
+    /// Puts a blocked request in its queues.
+    fn enqueue(&mut self, ask: Acquire) {
+        let end = self.now + ask.wait_ms;
+        let wait = Wait { end, grace_ms: 0, grace_end: 0, parked_on: NONE };
+        let at = self.enter(ask, 0, end, Some(wait));
+        let blocker = self.board.parking(Asker::live(&self.board, at));
+        self.board.park(at, blocker.expect("L4: only a blocked request queues"));
+    }
+
+    fn enter(&mut self, ask: Acquire, token: u64, deadline: u64, wait: Option<Wait>) -> u32 {
+        let seq = self.next_seq();
+        let party = self.board.parties.enter(ask.party);
+        let extra = ask.extra.map_or_else(Extra::default, |extra| *extra);
+        let needed = wait.is_some() || extra != Extra::default() || !ask.also.is_empty();
+        let wait_ms = if wait.is_some() || extra.alias.is_some() { ask.wait_ms } else { 0 };
+        let more = needed.then(|| Box::new(More { extra, also: Vec::new(), wait_ms, wait }));
+        let newcomer = Newcomer {
+            id: ask.id,
+            seq,
+            token,
+            since: self.now,
+            deadline,
+            waited_ms: 0,
+            lease_ms: ask.lease_ms as u32,
+            detect: ask.detect,
+            detached: false,
+            more,
+        };
+        let first = (self.board.resources.enter(ask.part.resource), ask.part.mode, ask.part.mode);
+        if ask.also.is_empty() {
+            return self.board.enter(newcomer, party, &[first]);
+        }
+        let also = ask.also.into_iter();
+        let also = also.map(|p| (self.board.resources.enter(p.resource), p.mode, p.mode));
+        let parts: Vec<(u32, Mode, Mode)> = std::iter::once(first).chain(also).collect();
+        self.board.enter(newcomer, party, &parts)
+    }
+
+    fn repeat(&mut self, at: u32, ask: &Acquire, events: &mut Vec<Event>) -> Reply {
+        if !self.same_content(at, ask) {
+            return Reply::Error(Error::IdReused);
+        }
+        if let Err(error) = long_ms(What::Wait, ask.wait_ms, self.settings.wait_ms) {
+            return Reply::Error(error);
+        }
+        let request = &self.board.requests[at];
+        if !request.waiting() {
+            if request.detached {
+                let lease_ms = u64::from(request.lease_ms);
+                let end = lease_end(self.now, lease_ms, request.since, request.max_hold_ms());
+                self.board.requests[at].detached = false;
+                self.board.set_deadline(at, end);
+            }
+            return Reply::Granted(self.grant_of(at));
+        }
+        let blocker = self.blocker_of(at);
+        if ask.wait_ms == 0 {
+            self.withdraw(at, None, events);
+            return Reply::Busy(blocker);
+        }
+        let end = self.now + ask.wait_ms;
+        let request = &mut self.board.requests[at];
+        request.detached = false;
+        request.wait_mut().end = end;
+        request.more.as_mut().expect("a waiter has more").wait_ms = ask.wait_ms;
+        self.board.set_deadline(at, end);
+        Reply::Waiting(blocker)
+    }
+
+    /// Who is named as the blocker of a request that waits.
+    pub(crate) fn blocker_of(&self, at: u32) -> Blocker {
+        let asker = Asker::live(&self.board, at);
+        let blocker = self.board.first_blocker(asker).expect("L4: a waiter is blocked");
+        self.board.describe(asker, blocker, self.now)
+    }
+
+    /// A grant as its holder sees it now.
+    pub(crate) fn grant_of(&self, at: u32) -> Grant {
+        let request = &self.board.requests[at];
+        Grant {
+            token: request.token,
+            lease_ms: super::blockers::left(request.deadline, self.now),
+            waited_ms: u64::from(request.waited_ms),
+        }
+    }
+
+    /// Whether a request says what the live one of the same id said at first.
+    fn same_content(&self, at: u32, ask: &Acquire) -> bool {
+        let request = &self.board.requests[at];
+        let party = self.board.parties.party(request.party);
+        let none = Extra::default();
+        let same_party = party.explicit == ask.party.explicit
+            && (!party.explicit || party.owner == ask.party.owner);
+        let parts = self.board.parts_of(at).map(|part| &self.board.parts[part]);
+        same_party
+            && u64::from(request.lease_ms) == ask.lease_ms
+            && request.detect == ask.detect
+            && request.extra().unwrap_or(&none) == ask.extra.as_deref().unwrap_or(&none)
+            && parts
+                .map(|part| (&self.board.resources.get(part.resource).key, part.asked))
+                .eq(ask.parts().map(|part| (&part.resource, part.mode)))
+    }
+}
+
+/// When a lease that starts `now` ends, for a grant made at `since`.
+pub(crate) fn lease_end(now: u64, lease_ms: u64, since: u64, max_hold_ms: u64) -> u64 {
+    let never = crate::board::deadlines::NEVER;
+    let lease = if lease_ms == 0 { never } else { now + lease_ms };
+    let hold = if max_hold_ms == 0 { never } else { since + max_hold_ms };
+    lease.min(hold)
+}

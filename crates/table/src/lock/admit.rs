@@ -1,0 +1,144 @@
+//! What a request must be like before anything else is asked about it. Nothing here depends on who
+//! holds what, except the counts of the bounds.
+
+use std::collections::BTreeSet;
+
+use crate::board::slab::NONE;
+use crate::error::{Error, What};
+use crate::{Acquire, Field, Mode, Part, RequestId, Resource, Table, rules};
+
+impl Table {
+    pub(crate) fn admit_id(&self, id: &RequestId) -> Result<(), Error> {
+        match id.text_len() {
+            0 => Err(Error::Empty(What::Id)),
+            length => long(What::Id, length, self.settings.id_bytes),
+        }
+    }
+
+    /// Everything about a new request that does not depend on other requests.
+    pub(crate) fn admit_content(&self, ask: &Acquire) -> Result<(), Error> {
+        let settings = &self.settings;
+        let count = 1 + ask.also.len();
+        if count as u64 > settings.resources {
+            return Err(Error::TooMany(What::Resources, settings.resources));
+        }
+        for part in ask.parts() {
+            self.admit_resource(&part.resource)?;
+        }
+        self.admit_party(&ask.party)?;
+        long_ms(What::Wait, ask.wait_ms, settings.wait_ms)?;
+        long_ms(What::Lease, ask.lease_ms, settings.lease_ms)?;
+        if let Some(extra) = &ask.extra {
+            long_ms(What::MaxHold, extra.max_hold_ms, settings.lease_ms)?;
+            let most = settings.meta_bytes;
+            long(What::Meta, extra.meta.as_ref().map_or(0, |meta| meta.len()), most)?;
+            long(What::Value, extra.value.as_ref().map_or(0, |value| value.len()), most)?;
+            long(What::Alias, extra.alias.as_ref().map_or(0, |alias| alias.len()), most)?;
+        }
+        if !ask.also.is_empty() {
+            admit_several(&ask.parts().collect::<Vec<_>>())?;
+        }
+        if ask.detect && !ask.party.explicit {
+            return Err(Error::DetectNeedsOwner);
+        }
+        Ok(())
+    }
+
+    /// The alias and the bounds on how many requests there are.
+    pub(crate) fn admit_count(&self, ask: &Acquire) -> Result<(), Error> {
+        let alias = ask.extra.as_ref().and_then(|extra| extra.alias.as_deref());
+        if alias.is_some_and(|alias| self.board.aliases.contains_key(alias)) {
+            return Err(Error::AliasInUse);
+        }
+        let settings = &self.settings;
+        if self.board.requests.len() as u64 >= settings.requests {
+            return Err(Error::TooMany(What::Requests, settings.requests));
+        }
+        let owner = self.board.parties.owner_named(&ask.party);
+        if owner != NONE {
+            let requests = u64::from(self.board.parties.owner(owner).requests);
+            if requests >= settings.requests_of_owner {
+                return Err(Error::TooMany(What::RequestsOfOwner, settings.requests_of_owner));
+            }
+        } else if ask.party.explicit && settings.requests_of_owner == 0 {
+            return Err(Error::TooMany(What::RequestsOfOwner, 0));
+        }
+        let most = settings.requests_of_name;
+        let full = |part: &Part| self.requests_of_name(part.resource.name()) >= most;
+        if most > 0 && ask.parts().any(full) {
+            return Err(Error::TooMany(What::RequestsOfName, most));
+        }
+        Ok(())
+    }
+
+    /// Whether one more may wait on each of its resources.
+    pub(crate) fn admit_wait(&self, ask: &Acquire) -> Result<(), Error> {
+        let full = |part: &Part| {
+            let crowd = self.board.resources.find(part.resource.as_bytes());
+            let crowd = crowd.map_or(NONE, |at| self.board.resources.get(at).crowd);
+            let len = if crowd == NONE { 0 } else { self.board.crowds[crowd].len };
+            u64::from(len) >= self.settings.waiters
+        };
+        if ask.parts().any(full) {
+            return Err(Error::TooMany(What::Waiters, self.settings.waiters));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn admit_party(&self, party: &crate::Party) -> Result<(), Error> {
+        let most = self.settings.owner_bytes;
+        long(What::Owner, party.owner.len(), most)?;
+        long(What::Principal, party.principal.as_ref().map_or(0, |text| text.len()), most)
+    }
+
+    pub(crate) fn admit_resource(&self, resource: &Resource) -> Result<(), Error> {
+        let settings = &self.settings;
+        long(What::Name, resource.name().len(), settings.name_bytes)?;
+        resource.fields().try_for_each(|field| match field {
+            Field::Text(text) | Field::Number(text) => {
+                long(What::Field, text.len(), settings.field_bytes)
+            }
+            Field::Any | Field::Bool(_) => Ok(()),
+        })
+    }
+
+    /// How many requests have a part on `name`, with any number of fields. Walks the name: the
+    /// bound is meant for record stores, whose names are small.
+    fn requests_of_name(&self, name: &str) -> u64 {
+        let board = &self.board;
+        let mut requests = BTreeSet::new();
+        for fields in 0..=Resource::FIELDS {
+            board.resources.of_name_and_arity(name, fields, |at| {
+                let node = board.resources.get(at);
+                let crowd = if node.crowd == NONE { NONE } else { board.crowds[node.crowd].head };
+                let parts = board.list(node.holders).chain(board.list(crowd));
+                requests.extend(parts.map(|part| board.parts[part].request));
+            });
+        }
+        requests.len() as u64
+    }
+}
+
+/// Resources of one request: all optimistic or none, and no two that overlap.
+fn admit_several(parts: &[&Part]) -> Result<(), Error> {
+    let optimistic = parts.iter().filter(|part| part.mode == Mode::Optimistic).count();
+    if optimistic != 0 && optimistic != parts.len() {
+        return Err(Error::MixedOptimistic);
+    }
+    let pairs =
+        parts.iter().enumerate().flat_map(|(at, a)| parts[..at].iter().map(move |b| (a, b)));
+    for (a, b) in pairs {
+        if rules::overlap(&a.resource, &b.resource) {
+            return Err(Error::PartsOverlap);
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn long(what: What, length: usize, most: u64) -> Result<(), Error> {
+    long_ms(what, length as u64, most)
+}
+
+pub(crate) fn long_ms(what: What, length: u64, most: u64) -> Result<(), Error> {
+    if length > most { Err(Error::TooLong(what, most)) } else { Ok(()) }
+}

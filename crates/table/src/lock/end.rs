@@ -1,0 +1,216 @@
+//! How requests end: released, cancelled, timed out, expired, revoked; and what moves an end:
+//! renewal and detaching.
+
+use super::acquire::lease_end;
+use crate::board::ended::End;
+use crate::board::slab::NONE;
+use crate::board::{Known, Request};
+use crate::error::What;
+use crate::{
+    About, Cause, Detach, Error, Event, Loss, Mode, Part, Reply, RequestId, Table, Target, Text,
+};
+
+use super::admit::{long, long_ms};
+
+impl Table {
+    pub(crate) fn release(&mut self, target: &Target, events: &mut Vec<Event>) -> Reply {
+        match self.target(target) {
+            Some(Known::Live(at)) if self.board.requests[at].waiting() => {
+                self.withdraw(at, Some(End::Released), events);
+                Reply::Released
+            }
+            Some(Known::Live(at)) => {
+                self.end_holder(at, Cause::Released, None);
+                Reply::Released
+            }
+            Some(Known::Ended(number)) => match self.board.ended.get(number).end {
+                End::Grant(Cause::Released, _) | End::Released => Reply::Released,
+                _ => Reply::NotHeld,
+            },
+            None => Reply::NotHeld,
+        }
+    }
+
+    pub(crate) fn cancel(&mut self, target: &Target, events: &mut Vec<Event>) -> Reply {
+        match self.target(target) {
+            Some(Known::Live(at)) if self.board.requests[at].waiting() => {
+                self.withdraw(at, Some(End::Cancelled), events);
+                Reply::Cancelled(true)
+            }
+            Some(Known::Ended(number)) => {
+                Reply::Cancelled(self.board.ended.get(number).end == End::Cancelled)
+            }
+            _ => Reply::Cancelled(false),
+        }
+    }
+
+    pub(crate) fn renew(&mut self, target: &Target, lease_ms: Option<u64>) -> Reply {
+        let most = self.settings.lease_ms;
+        if let Err(error) = long_ms(What::Lease, lease_ms.unwrap_or(0), most) {
+            return Reply::Error(error);
+        }
+        let at = match self.held(target) {
+            Ok(at) => at,
+            Err(reply) => return reply,
+        };
+        let request = &mut self.board.requests[at];
+        request.detached = false;
+        let lease_ms = lease_ms.unwrap_or(u64::from(request.lease_ms));
+        let end = lease_end(self.now, lease_ms, request.since, request.max_hold_ms());
+        let end = end.max(request.deadline);
+        self.board.set_deadline(at, end);
+        Reply::Renewed(self.grant_of(at).lease_ms)
+    }
+
+    pub(crate) fn revoke(&mut self, token: u64, reason: Text, events: &mut Vec<Event>) -> Reply {
+        if let Err(error) = long(What::Reason, reason.len(), self.settings.meta_bytes) {
+            return Reply::Error(error);
+        }
+        // Rare and by hand, so it does not deserve an index.
+        let found = self.board.requests.iter().find(|(_, r)| r.token == token && !r.waiting());
+        let Some((at, _)) = found else { return Reply::Revoked(false) };
+        self.lose(at, Cause::Revoked, Some(reason), events);
+        Reply::Revoked(true)
+    }
+
+    pub(crate) fn detach(&mut self, detach: &Detach, events: &mut Vec<Event>) -> Result<(), Error> {
+        long_ms(What::Lease, detach.grace_ms, self.settings.lease_ms)?;
+        let waiters: Vec<u32> = match &detach.ids {
+            Some(ids) => ids.iter().filter_map(|id| self.board.live(id)).collect(),
+            None if self.board.waiting == 0 => Vec::new(),
+            None => self.board.after(0).collect(),
+        };
+        for at in waiters {
+            // A request named twice may have left the board the first time.
+            if self.board.requests.get(at).is_some_and(Request::waiting) {
+                self.detach_waiter(at, detach.grace_ms, events);
+            }
+        }
+        Ok(())
+    }
+
+    fn detach_waiter(&mut self, at: u32, grace_ms: u64, events: &mut Vec<Event>) {
+        if grace_ms == 0 {
+            return self.withdraw(at, None, events);
+        }
+        let request = &mut self.board.requests[at];
+        request.detached = true;
+        let wait = request.wait_mut();
+        (wait.grace_ms, wait.grace_end) = (grace_ms, self.now + grace_ms);
+        let deadline = wait.end.min(wait.grace_end);
+        self.board.set_deadline(at, deadline);
+    }
+
+    /// Ends everything whose time has come: waiters first, so that a wait that is over is never
+    /// granted, then holders.
+    pub(crate) fn expire(&mut self, events: &mut Vec<Event>) {
+        if self.board.deadlines.next() > self.now {
+            return;
+        }
+        let requests = &self.board.requests;
+        let mut due = self.board.deadlines.due(self.now, |at| requests[at].deadline);
+        due.sort_unstable_by_key(|at| {
+            let request = &self.board.requests[*at];
+            (!request.waiting(), request.deadline, request.seq)
+        });
+        // Who was in the way is judged before anything has ended.
+        let waiters = due.partition_point(|at| self.board.requests[*at].waiting());
+        let (waiters, holders) = due.split_at(waiters);
+        let blockers: Vec<_> = waiters.iter().map(|at| self.blocker_of(*at)).collect();
+        for (at, blocker) in waiters.iter().zip(blockers) {
+            let request = &self.board.requests[*at];
+            if request.deadline < request.wait().end {
+                self.withdraw(*at, None, events);
+                continue;
+            }
+            let about = Box::new(self.about(*at));
+            let id = self.end_waiter(*at);
+            events.push(Event::TimedOut { id, blocker, about });
+        }
+        for at in holders {
+            self.lose(*at, Cause::Expired, None, events);
+        }
+    }
+
+    /// A holder is told that it has lost what it held.
+    pub(crate) fn lose(
+        &mut self,
+        at: u32,
+        cause: Cause,
+        reason: Option<Text>,
+        events: &mut Vec<Event>,
+    ) {
+        let about = Box::new(self.about(at));
+        let token = self.board.requests[at].token;
+        let by = reason.clone().filter(|_| cause == Cause::Superseded);
+        let id = self.end_holder(at, cause, by);
+        events.push(Event::Lost { id, token, cause, reason, about });
+    }
+
+    /// A waiter leaves, and whoever listens for it is told.
+    pub(crate) fn withdraw(&mut self, at: u32, end: Option<End>, events: &mut Vec<Event>) {
+        let about = Box::new(self.about(at));
+        let id = self.end_request(at, end);
+        events.push(Event::Withdrawn { id, about });
+    }
+
+    pub(crate) fn end_waiter(&mut self, at: u32) -> RequestId {
+        self.end_request(at, None)
+    }
+
+    fn end_holder(&mut self, at: u32, cause: Cause, by: Option<Text>) -> RequestId {
+        self.end_request(at, Some(End::Grant(cause, by.map(Box::new))))
+    }
+
+    fn end_request(&mut self, at: u32, end: Option<End>) -> RequestId {
+        let owner = self.board.owner_of(at);
+        let held_e = !self.board.requests[at].waiting()
+            && self.board.parts_of(at).any(|p| self.board.parts[p].mode == Mode::Cumulative);
+        let request = self.board.leave(at);
+        if held_e && owner != NONE && self.board.parties.live_owner(owner).is_some() {
+            self.trouble(owner);
+        }
+        let id = request.id;
+        self.board.end_id(at, &id, end, self.now);
+        self.board.forget(self.now, self.settings.ended_ms, self.settings.ended);
+        id
+    }
+
+    /// What is known of a request, for those who watch.
+    pub(crate) fn about(&self, at: u32) -> About {
+        let request = &self.board.requests[at];
+        let party = self.board.parties.party(request.party);
+        let parts = self.board.parts_of(at).map(|part| &self.board.parts[part]);
+        About {
+            seq: request.seq,
+            parts: parts
+                .map(|p| Part::new(self.board.resources.get(p.resource).key.clone(), p.mode))
+                .collect(),
+            owner: party.owner.clone(),
+            principal: party.principal.clone(),
+        }
+    }
+
+    /// The request that a command names.
+    fn target(&self, target: &Target) -> Option<Known> {
+        match target {
+            Target::Id(id) => self.board.known(id),
+            Target::Alias(alias) => self.board.aliases.get(alias).map(|at| Known::Live(*at)),
+        }
+    }
+
+    /// The holder that a command names, or what to answer instead.
+    pub(crate) fn held(&self, target: &Target) -> Result<u32, Reply> {
+        match self.target(target) {
+            Some(Known::Live(at)) if !self.board.requests[at].waiting() => Ok(at),
+            Some(Known::Ended(number)) => match &self.board.ended.get(number).end {
+                End::Grant(cause, by) => {
+                    let by = by.as_deref().cloned();
+                    Err(Reply::Lost(Some(Loss { cause: *cause, by })))
+                }
+                _ => Err(Reply::Lost(None)),
+            },
+            _ => Err(Reply::Lost(None)),
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! The lock rules at work: a file for each thing that can happen to a request. They extend
+//! [`crate::Table`]; `blockers` is the question they all ask.
+
+mod acquire;
+mod admit;
+mod blockers;
+mod deadlock;
+mod end;
+mod keyed;
+mod list;
+mod promote;
+mod settle;
+
+pub(crate) use admit::{long, long_ms};
+pub(crate) use blockers::{Asker, left};

@@ -1,0 +1,323 @@
+//! The whole table as bytes, and back. `docs/table-format.md` has the layout.
+//!
+//! A snapshot is canonical: equal tables give equal bytes, whatever their hash seeds and the
+//! history of their slots, so its checksum is also the state hash. Reading trusts nothing: every
+//! record is checked on its own, then the table as a whole, and anything else is refused.
+
+use twox_hash::XxHash3_64;
+
+use crate::board::deadlines::NEVER;
+use crate::board::ended::{End, EndedId};
+use crate::board::slab::NONE;
+use crate::board::{More, Newcomer, Request, Wait};
+use crate::codec::{CodecError, Read, Reader, Writer};
+use crate::command_bytes::{
+    read_extra, read_party, read_settings, write_extra, write_party, write_settings,
+};
+use crate::lock::Asker;
+use crate::{Cause, Extra, Mode, Party, Resource, Table, Text, rules};
+
+/// "Keylatch table".
+const MAGIC: &[u8; 4] = b"KLTT";
+/// The version of this format.
+const VERSION: u32 = 1;
+
+impl Table {
+    /// The table as bytes.
+    pub fn snapshot(&self) -> Vec<u8> {
+        let mut to = Writer::default();
+        to.bytes.extend_from_slice(MAGIC);
+        to.u32(VERSION);
+        to.u32(self.rules);
+        write_settings(&mut to, &self.settings);
+        to.u64(self.now);
+        to.u64(self.token);
+        to.u64(self.seq);
+        self.write_parties(&mut to);
+        to.u64(self.board.requests.len() as u64);
+        let mut numbers = Numbers::default();
+        for at in self.board.after(0) {
+            let party = numbers.of(self.board.requests[at].party);
+            self.write_request(&mut to, at, party);
+        }
+        let ended: Vec<_> =
+            self.board.ended.iter().filter(|(_, ended)| ended.end != End::Reused).collect();
+        to.list(ended.into_iter(), |to, (at, ended)| write_ended(to, *at, ended));
+        self.tasks.write(&mut to);
+        let checksum = XxHash3_64::oneshot(&to.bytes);
+        to.bytes.extend_from_slice(&checksum.to_le_bytes());
+        to.bytes
+    }
+
+    /// A number that is equal for equal tables and, all but certainly, different for others.
+    pub fn state_hash(&self) -> u64 {
+        let bytes = self.snapshot();
+        let checksum = bytes.last_chunk::<8>().expect("a snapshot ends in its checksum");
+        u64::from_le_bytes(*checksum)
+    }
+
+    /// The table that a snapshot was made of: it behaves exactly as that one did.
+    pub fn restore(bytes: &[u8], hash_seed: u64) -> Result<Table, CodecError> {
+        let (content, checksum) = bytes.split_last_chunk::<8>().ok_or(CodecError::Short)?;
+        let mut from = Reader::new(content);
+        if from.take(4)? != MAGIC {
+            return Err(CodecError::Bad("magic: this is not a snapshot of a lock table"));
+        }
+        let version = from.u32()?;
+        if version != VERSION {
+            return Err(CodecError::Version(version));
+        }
+        if XxHash3_64::oneshot(content) != u64::from_le_bytes(*checksum) {
+            return Err(CodecError::Checksum);
+        }
+        let rules = from.u32()?;
+        if rules != rules::RULES {
+            return Err(CodecError::Version(rules));
+        }
+        let settings = read_settings(&mut from)?;
+        settings.validate().map_err(|_| CodecError::Bad("setting"))?;
+        let now = from.u64()?;
+        let token = from.u64()?;
+        let mut table = Table::new(settings, token, hash_seed);
+        table.now = now;
+        table.seq = from.u64()?;
+        if now > LATEST || token > LATEST || table.seq > LATEST {
+            return Err(CodecError::Bad("counter"));
+        }
+        let parties = from.list(read_party)?;
+        let count = from.u64()?;
+        for _ in 0..count {
+            table.read_request(&mut from, &parties)?;
+        }
+        for (at, ended) in from.list(read_ended)? {
+            if at > now || table.board.known(&ended.id).is_some() {
+                return Err(CodecError::Bad("ended id"));
+            }
+            table.board.remember(at, ended);
+        }
+        table.read_tasks(&mut from)?;
+        from.end()?;
+        table.park_restored()?;
+        table.find_fault().map_or(Ok(table), |fault| Err(CodecError::Bad(fault)))
+    }
+
+    /// Each distinct party once, in the order in which the requests first name it.
+    fn write_parties(&self, to: &mut Writer) {
+        let mut numbers = Numbers::default();
+        let mut parties = Vec::new();
+        for at in self.board.after(0) {
+            let party = self.board.requests[at].party;
+            if numbers.of(party) == parties.len() as u64 {
+                parties.push(self.board.parties.party(party));
+            }
+        }
+        to.list(parties.into_iter(), write_party);
+    }
+
+    fn write_request(&self, to: &mut Writer, at: u32, party: u64) {
+        let request: &Request = &self.board.requests[at];
+        to.id(&request.id);
+        to.u64(request.seq);
+        to.u64(request.token);
+        to.u64(request.since);
+        write_time(to, request.deadline);
+        to.u32(request.waited_ms);
+        to.u32(request.lease_ms);
+        to.u64(party);
+        to.bool(request.detect);
+        to.bool(request.detached);
+        let parts: Vec<_> = self.board.parts_of(at).collect();
+        to.list(parts.into_iter(), |to, part| {
+            let part = &self.board.parts[part];
+            to.resource(&self.board.resources.get(part.resource).key);
+            to.mode(part.mode);
+            to.mode(part.asked);
+        });
+        let none = Extra::default();
+        let extra = request.extra().filter(|extra| **extra != none);
+        to.option(extra, write_extra);
+        to.u64(request.more.as_ref().map_or(0, |more| more.wait_ms));
+        if request.waiting() {
+            let wait = request.wait();
+            to.u64(wait.end);
+            to.u64(wait.grace_ms);
+            to.u64(wait.grace_end);
+        }
+    }
+
+    fn read_request(&mut self, from: &mut Reader<'_>, parties: &[Party]) -> Read<()> {
+        let bad = Err(CodecError::Bad("request"));
+        let id = from.id()?;
+        let (seq, token, since) = (from.u64()?, from.u64()?, from.u64()?);
+        let deadline = read_time(from)?;
+        let (waited_ms, lease_ms) = (from.u32()?, from.u32()?);
+        let party = from.u64()?;
+        let (detect, detached) = (from.bool()?, from.bool()?);
+        let parts = from.list(|from| Ok((from.resource()?, from.mode()?, from.mode()?)))?;
+        let extra = from.option(read_extra)?;
+        let wait_ms = from.u64()?;
+        let wait = match token {
+            0 => Some(Wait {
+                end: from.u64()?,
+                grace_ms: from.u64()?,
+                grace_end: from.u64()?,
+                parked_on: NONE,
+            }),
+            _ => None,
+        };
+        let party = usize::try_from(party).ok().and_then(|party| parties.get(party));
+        let Some(party) = party else { return bad };
+        if self.board.known(&id).is_some()
+            || self.board.after(seq.saturating_sub(1)).next().is_some()
+            || since > self.now
+            || u64::from(waited_ms) > since
+            || token > self.token
+            || seq > self.seq
+            || seq == 0
+            || (deadline <= self.now && deadline != NEVER)
+            || lease_ms == u32::MAX
+            || !possible_parts(&parts, token == 0)
+            || (detect && !party.explicit)
+            || !possible_wait(wait.as_ref(), deadline, detached, self.now)
+        {
+            return bad;
+        }
+        let alias = extra.as_ref().and_then(|extra| extra.alias.as_deref());
+        if alias.is_some_and(|alias| self.board.aliases.contains_key(alias)) {
+            return bad;
+        }
+        let extra = match extra {
+            Some(extra) if extra == Extra::default() => return bad,
+            extra => extra.unwrap_or_default(),
+        };
+        if extra.max_hold_ms >= u64::from(u32::MAX) || wait_ms >= u64::from(u32::MAX) {
+            return bad;
+        }
+        let needed = wait.is_some() || extra != Extra::default() || parts.len() > 1;
+        if !needed && wait_ms != 0 {
+            return bad;
+        }
+        let more = needed.then(|| Box::new(More { extra, also: Vec::new(), wait_ms, wait }));
+        let newcomer = Newcomer {
+            id,
+            seq,
+            token,
+            since,
+            deadline,
+            waited_ms,
+            lease_ms,
+            detect,
+            detached,
+            more,
+        };
+        let party = self.board.parties.enter(party.clone());
+        let parts: Vec<(u32, Mode, Mode)> = parts
+            .into_iter()
+            .map(|(resource, mode, asked)| (self.board.resources.enter(resource), mode, asked))
+            .collect();
+        self.board.enter(newcomer, party, &parts);
+        Ok(())
+    }
+
+    /// Where everyone is parked is not in a snapshot: it follows from the rest, and shows nowhere.
+    fn park_restored(&mut self) -> Read<()> {
+        let waiters: Vec<u32> =
+            self.board.after(0).filter(|at| self.board.requests[*at].waiting()).collect();
+        for at in waiters {
+            let blocker = self.board.parking(Asker::live(&self.board, at));
+            self.board.park(at, blocker.ok_or(CodecError::Bad("waiter: nothing blocks it"))?);
+        }
+        Ok(())
+    }
+}
+
+/// Times and counters stay below this, so that adding a lease can never overflow.
+pub(crate) const LATEST: u64 = 1 << 62;
+
+/// Numbers for parties in the order in which they are first met.
+#[derive(Default)]
+struct Numbers(std::collections::HashMap<u32, u64>);
+
+impl Numbers {
+    fn of(&mut self, party: u32) -> u64 {
+        let next = self.0.len() as u64;
+        *self.0.entry(party).or_insert(next)
+    }
+}
+
+/// One resource of a request in a snapshot: what, how it is held, how it was asked for.
+type Standing = (Resource, Mode, Mode);
+
+/// Whether a request can have such parts: some, none twice, and modes that promotion can explain.
+fn possible_parts(parts: &[Standing], waiting: bool) -> bool {
+    let promoted = parts.iter().any(|(_, mode, asked)| mode != asked);
+    let optimistic = parts.iter().filter(|(.., asked)| *asked == Mode::Optimistic).count();
+    let explained = |(_, mode, asked): &Standing| match asked {
+        Mode::Shared | Mode::Optimistic if promoted => *mode == Mode::Cumulative,
+        _ => mode == asked,
+    };
+    let apart = |at: usize| parts[..at].iter().all(|(a, ..)| !rules::overlap(a, &parts[at].0));
+    !parts.is_empty()
+        && parts.len() <= 255
+        && (optimistic == 0 || optimistic == parts.len())
+        && !(promoted && waiting)
+        && parts.iter().all(explained)
+        && (0..parts.len()).all(apart)
+}
+
+/// Whether a waiter's deadline is the one that its wait and grace give.
+fn possible_wait(wait: Option<&Wait>, deadline: u64, detached: bool, now: u64) -> bool {
+    let Some(wait) = wait else { return true };
+    let grace = if detached { wait.grace_end } else { NEVER };
+    let sane = |time: u64| time < LATEST;
+    deadline == wait.end.min(grace)
+        && sane(wait.end)
+        && sane(wait.grace_ms)
+        && sane(wait.grace_end)
+        && (!detached || (wait.grace_ms > 0 && wait.grace_end > now))
+}
+
+/// A time, or none.
+pub(crate) fn write_time(to: &mut Writer, time: u64) {
+    to.u64(if time == NEVER { 0 } else { time + 1 });
+}
+
+pub(crate) fn read_time(from: &mut Reader<'_>) -> Read<u64> {
+    match from.u64()? {
+        0 => Ok(NEVER),
+        time if time <= LATEST => Ok(time - 1),
+        _ => Err(CodecError::Bad("time")),
+    }
+}
+
+fn write_ended(to: &mut Writer, at: u64, ended: &EndedId) {
+    to.id(&ended.id);
+    to.u64(at);
+    let (code, by) = match &ended.end {
+        End::Grant(Cause::Released, by) => (0, by.as_deref()),
+        End::Grant(Cause::Expired, by) => (1, by.as_deref()),
+        End::Grant(Cause::Superseded, by) => (2, by.as_deref()),
+        End::Grant(Cause::Revoked, by) => (3, by.as_deref()),
+        End::Released => (4, None),
+        End::Cancelled => (5, None),
+        End::Reused => panic!("L6: a reused id is live, not ended"),
+    };
+    to.u8(code);
+    to.option(by, |to, by| to.text(by));
+}
+
+fn read_ended(from: &mut Reader<'_>) -> Read<(u64, EndedId)> {
+    let (id, at, code) = (from.id()?, from.u64()?, from.u8()?);
+    let by: Option<Text> = from.option(Reader::shared)?;
+    let by = by.map(Box::new);
+    let end = match (code, by) {
+        (0, None) => End::Grant(Cause::Released, None),
+        (1, None) => End::Grant(Cause::Expired, None),
+        (2, by) => End::Grant(Cause::Superseded, by),
+        (3, None) => End::Grant(Cause::Revoked, None),
+        (4, None) => End::Released,
+        (5, None) => End::Cancelled,
+        _ => return Err(CodecError::Bad("ended id")),
+    };
+    Ok((at, EndedId { id, end }))
+}

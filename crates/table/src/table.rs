@@ -1,0 +1,175 @@
+//! The table: one entry for every change, one for every read.
+
+use crate::board::Board;
+use crate::task::Tasks;
+use crate::{
+    Answer, Applied, Command, Error, Query, Reply, Settings, Stats, check::CheckLevel, rules,
+};
+
+/// The lock table: a deterministic state machine. Two tables that are given the same commands at
+/// the same times give the same answers and have the same [`Table::state_hash`], on any machine.
+#[derive(Clone, Debug)]
+pub struct Table {
+    pub(crate) settings: Settings,
+    /// The version of the rules in force.
+    pub(crate) rules: u32,
+    /// Table time: the largest `at` seen, in milliseconds.
+    pub(crate) now: u64,
+    /// The last token given out. T1: it never falls.
+    pub(crate) token: u64,
+    /// The last arrival number given out.
+    pub(crate) seq: u64,
+    pub(crate) board: Board,
+    pub(crate) tasks: Tasks,
+    /// Owners around whom a cycle may have come up in this step. Empty between steps.
+    pub(crate) troubled: Vec<u32>,
+}
+
+impl Table {
+    /// An empty table. `token` is the last token given out so far: a driver that may have lost
+    /// state passes the wall clock in microseconds, so that tokens do not fall back. `hash_seed`
+    /// should be unpredictable to clients; nothing the table says depends on it.
+    pub fn new(settings: Settings, token: u64, hash_seed: u64) -> Table {
+        Table {
+            settings,
+            rules: rules::RULES,
+            now: 0,
+            token,
+            seq: 0,
+            board: Board::new(hash_seed),
+            tasks: Tasks::new(hash_seed),
+            troubled: Vec::new(),
+        }
+    }
+
+    /// Carries out one command at a time. A refusal is a reply; this never fails.
+    pub fn apply(&mut self, at: u64, command: Command) -> Applied {
+        let mut events = Vec::new();
+        self.advance(at, &mut events);
+        let reply = match command {
+            Command::Acquire(ask) => self.acquire(ask, &mut events),
+            Command::AcquireEach(asks) => self.acquire_each(asks),
+            Command::Release(target) => self.release(&target, &mut events),
+            Command::Renew(target, lease_ms) => self.renew(&target, lease_ms),
+            Command::Promote(target) => self.promote(&target, &mut events),
+            Command::Cancel(target) => self.cancel(&target, &mut events),
+            Command::Detach(detach) => match self.detach(&detach, &mut events) {
+                Ok(()) => {
+                    self.detach_claims(&detach, &mut events);
+                    Reply::Done
+                }
+                Err(error) => Reply::Error(error),
+            },
+            Command::Revoke(token, reason) => self.revoke(token, reason, &mut events),
+            Command::Keyed(keyed) => self.keyed(&keyed),
+            Command::Task(command) => Reply::Task(self.task(command, &mut events)),
+            Command::Tick => Reply::Done,
+            Command::Settings(settings) => self.set_settings(*settings),
+            Command::Rules(version) => self.set_rules(version),
+            Command::TokenFloor(token) => {
+                self.token = self.token.max(token);
+                Reply::Done
+            }
+        };
+        self.settle(&mut events);
+        self.serve_claims(&mut events);
+        self.check_after_step(CheckLevel::default());
+        Applied { reply, events }
+    }
+
+    /// Answers a question as of `at`, or of table time if that is later.
+    pub fn query(&self, at: u64, query: &Query) -> Answer {
+        let now = at.max(self.now);
+        match query {
+            Query::Locks(query) => Answer::Entries(self.list(now, query)),
+            Query::Request(id) => {
+                let at = self.board.live(id);
+                Answer::Entries(at.map_or_else(Vec::new, |at| self.entries(now, at).collect()))
+            }
+            Query::Key(key) => Answer::Key(self.key(now, key)),
+            Query::Tasks(query) => Answer::Tasks(self.tasks.list(now, query)),
+            Query::Task(pool, key) => Answer::Task(self.tasks.entry_of(now, pool, key)),
+            Query::Pools => Answer::Pools(self.tasks.pools()),
+            Query::Stats => Answer::Stats(self.stats()),
+            Query::TopOwners(most) => Answer::Owners(self.top_owners(*most)),
+        }
+    }
+
+    /// Nothing will end before this time, unless a command comes; `None` if nothing will end at
+    /// all. The driver's ticker sleeps until then.
+    pub fn next_deadline(&self) -> Option<u64> {
+        let next = self.board.deadlines.next().min(self.tasks.next_deadline());
+        (next != crate::board::deadlines::NEVER).then_some(next)
+    }
+
+    /// The bounds in force.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The version of the rules in force.
+    pub fn rules(&self) -> u32 {
+        self.rules
+    }
+
+    /// Table time.
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+
+    fn advance(&mut self, at: u64, events: &mut Vec<crate::Event>) {
+        self.now = self.now.max(at);
+        self.board.forget(self.now, self.settings.ended_ms, self.settings.ended);
+        self.tasks.forget(self.now, self.settings.ended_ms, self.settings.ended);
+        self.expire(events);
+        self.settle(events);
+        self.expire_tasks(events);
+        self.serve_claims(events);
+    }
+
+    pub(crate) fn next_token(&mut self) -> u64 {
+        self.token += 1;
+        self.token
+    }
+
+    pub(crate) fn next_seq(&mut self) -> u64 {
+        self.seq += 1;
+        self.seq
+    }
+
+    fn set_settings(&mut self, settings: Settings) -> Reply {
+        match settings.validate() {
+            Ok(()) => {
+                self.settings = settings;
+                Reply::Done
+            }
+            Err(error) => Reply::Error(error),
+        }
+    }
+
+    fn set_rules(&mut self, version: u32) -> Reply {
+        if version < self.rules || version > rules::RULES {
+            return Reply::Error(Error::RulesVersion(version));
+        }
+        self.rules = version;
+        Reply::Done
+    }
+
+    fn stats(&self) -> Stats {
+        let board = &self.board;
+        let waiting = u64::from(board.waiting);
+        Stats {
+            now: self.now,
+            token: self.token,
+            seq: self.seq,
+            held: board.requests.len() as u64 - waiting,
+            waiting,
+            resources: board.resources.len() as u64,
+            owners: board.parties.owner_count() as u64,
+            ended: board.ended.len() as u64,
+            tasks: self.tasks.len(),
+            task_bytes: self.tasks.bytes(),
+            claims: self.tasks.waiting(),
+        }
+    }
+}
