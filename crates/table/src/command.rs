@@ -129,6 +129,15 @@ impl Acquire {
         }
     }
 
+    /// Whether both named the same owner.
+    pub(crate) fn same_owner(&self, other: &Acquire) -> bool {
+        self.party.explicit && other.party.explicit && self.party.owner == other.party.owner
+    }
+
+    pub(crate) fn alias(&self) -> Option<&str> {
+        self.extra.as_ref()?.alias.as_deref()
+    }
+
     /// All resources asked for, the first one first.
     pub fn parts(&self) -> impl Iterator<Item = &Part> {
         std::iter::once(&self.part).chain(&self.also)

@@ -58,7 +58,8 @@ pub struct Grant {
     pub token: u64,
     /// How long the lease has left; `None` is no lease.
     pub lease_ms: Option<u64>,
-    /// How long the request waited in the queue.
+    /// How long the request waited in the queue since it was last asked for. A client counts its
+    /// lease from sending plus this, so the answer to a repeat says 0.
     pub waited_ms: u64,
 }
 

@@ -140,6 +140,10 @@ impl Resource {
         take_text(&self.bytes).expect("canonical: a name comes first").0
     }
 
+    pub(crate) fn name_len(&self) -> usize {
+        self.arity_at() - 2
+    }
+
     /// How many fields there are.
     pub fn arity(&self) -> usize {
         usize::from(self.bytes[self.arity_at()])

@@ -40,9 +40,8 @@ impl Table {
             let party = numbers.of(self.board.requests[at].party);
             self.write_request(&mut to, at, party);
         }
-        let ended: Vec<_> =
-            self.board.ended.iter().filter(|(_, ended)| ended.end != End::Reused).collect();
-        to.list(ended.into_iter(), |to, (at, ended)| write_ended(to, *at, ended));
+        let ended: Vec<_> = self.board.ended.iter().collect();
+        to.list(ended.into_iter(), |to, (at, ended)| write_ended(to, at, ended));
         self.tasks.write(&mut to);
         let checksum = XxHash3_64::oneshot(&to.bytes);
         to.bytes.extend_from_slice(&checksum.to_le_bytes());
@@ -139,6 +138,7 @@ impl Table {
         to.u64(request.more.as_ref().map_or(0, |more| more.wait_ms));
         if request.waiting() {
             let wait = request.wait();
+            to.u64(wait.asked);
             to.u64(wait.end);
             to.u64(wait.grace_ms);
             to.u64(wait.grace_end);
@@ -158,6 +158,7 @@ impl Table {
         let wait_ms = from.u64()?;
         let wait = match token {
             0 => Some(Wait {
+                asked: from.u64()?,
                 end: from.u64()?,
                 grace_ms: from.u64()?,
                 grace_end: from.u64()?,
@@ -210,7 +211,8 @@ impl Table {
             detached,
             more,
         };
-        let party = self.board.parties.enter(party.clone());
+        let who = self.board.parties.look_up(party);
+        let party = self.board.parties.enter(party.clone(), who);
         let parts: Vec<(u32, Mode, Mode)> = parts
             .into_iter()
             .map(|(resource, mode, asked)| (self.board.resources.enter(resource), mode, asked))
@@ -271,6 +273,7 @@ fn possible_wait(wait: Option<&Wait>, deadline: u64, detached: bool, now: u64) -
     let grace = if detached { wait.grace_end } else { NEVER };
     let sane = |time: u64| time < LATEST;
     deadline == wait.end.min(grace)
+        && wait.asked <= now
         && sane(wait.end)
         && sane(wait.grace_ms)
         && sane(wait.grace_end)
@@ -300,7 +303,6 @@ fn write_ended(to: &mut Writer, at: u64, ended: &EndedId) {
         End::Grant(Cause::Revoked, by) => (3, by.as_deref()),
         End::Released => (4, None),
         End::Cancelled => (5, None),
-        End::Reused => panic!("L6: a reused id is live, not ended"),
     };
     to.u8(code);
     to.option(by, |to, by| to.text(by));

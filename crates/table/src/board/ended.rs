@@ -13,52 +13,63 @@ pub(crate) const NUMBERS: u32 = 1 << 31;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Memory<T> {
-    ring: VecDeque<(u64, T)>,
+    /// When each ended, and what it was; nothing where it was taken out. The front never is.
+    ring: VecDeque<(u64, Option<T>)>,
     /// The number of the ring's first entry. Numbers wrap; there are never that many at once.
     first: u32,
+    /// How many were taken out and are still in the ring.
+    taken: usize,
 }
 
 impl<T> Default for Memory<T> {
     fn default() -> Memory<T> {
-        Memory { ring: VecDeque::new(), first: 0 }
+        Memory { ring: VecDeque::new(), first: 0, taken: 0 }
     }
 }
 
 impl<T> Memory<T> {
     pub(crate) fn len(&self) -> usize {
-        self.ring.len()
+        self.ring.len() - self.taken
     }
 
     /// Adds an entry that ended at `at`; returns its number.
     pub(crate) fn push(&mut self, at: u64, entry: T) -> u32 {
-        self.ring.push_back((at, entry));
+        self.ring.push_back((at, Some(entry)));
         self.first.wrapping_add(self.ring.len() as u32 - 1) % NUMBERS
     }
 
     /// The oldest and its number, if it is older than `keep_ms` or one of too many.
     pub(crate) fn stale(&self, now: u64, keep_ms: u64, most: u64) -> Option<(u32, &T)> {
         let (at, oldest) = self.ring.front()?;
-        let stale = at.saturating_add(keep_ms) <= now || self.ring.len() as u64 > most;
-        stale.then_some((self.first, oldest))
+        if at.saturating_add(keep_ms) > now && self.len() as u64 <= most {
+            return None;
+        }
+        Some((self.first, oldest.as_ref().expect("the front is never empty")))
     }
 
-    /// Drops the oldest.
-    pub(crate) fn pop(&mut self) {
-        self.ring.pop_front();
-        self.first = self.first.wrapping_add(1) % NUMBERS;
+    /// Takes an entry out, wherever it is.
+    pub(crate) fn take(&mut self, number: u32) {
+        let place = self.place(number);
+        self.ring[place].1 = None;
+        self.taken += 1;
+        while self.ring.front().is_some_and(|(_, entry)| entry.is_none()) {
+            self.ring.pop_front();
+            self.first = self.first.wrapping_add(1) % NUMBERS;
+            self.taken -= 1;
+        }
     }
 
     pub(crate) fn get(&self, number: u32) -> &T {
-        &self.ring[(number.wrapping_sub(self.first) % NUMBERS) as usize].1
-    }
-
-    pub(crate) fn get_mut(&mut self, number: u32) -> &mut T {
-        &mut self.ring[(number.wrapping_sub(self.first) % NUMBERS) as usize].1
+        self.ring[self.place(number)].1.as_ref().expect("an entry that was not taken out")
     }
 
     /// When each ended, and what it was; oldest first.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &(u64, T)> {
-        self.ring.iter()
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
+        self.ring.iter().filter_map(|(at, entry)| Some((*at, entry.as_ref()?)))
+    }
+
+    fn place(&self, number: u32) -> usize {
+        (number.wrapping_sub(self.first) % NUMBERS) as usize
     }
 }
 
@@ -78,8 +89,6 @@ pub(crate) enum End {
     Released,
     /// It was waiting and was told to stop by `cancel`.
     Cancelled,
-    /// It waited, was told to stop, and has asked again since: nothing is left to remember.
-    Reused,
 }
 
 #[cfg(test)]
@@ -88,7 +97,7 @@ mod tests {
 
     #[test]
     fn numbers_find_their_entries_also_across_the_wrap() {
-        let mut memory = Memory { ring: VecDeque::new(), first: NUMBERS - 2 };
+        let mut memory = Memory { ring: VecDeque::new(), first: NUMBERS - 2, taken: 0 };
         let numbers: Vec<u32> = (0..4).map(|at| memory.push(at, at * 10)).collect();
         assert_eq!(numbers, [NUMBERS - 2, NUMBERS - 1, 0, 1]);
         for (at, number) in numbers.iter().enumerate() {
@@ -97,11 +106,13 @@ mod tests {
         assert_eq!(memory.stale(9, 10, 4), None);
         assert_eq!(memory.stale(10, 10, 4), Some((NUMBERS - 2, &0)));
         assert_eq!(memory.stale(9, 10, 3), Some((NUMBERS - 2, &0)));
-        memory.pop();
-        assert_eq!(memory.stale(11, 10, 4), Some((NUMBERS - 1, &10)));
-        memory.pop();
-        *memory.get_mut(1) += 1;
-        assert_eq!(memory.iter().collect::<Vec<_>>(), [&(2, 20), &(3, 31)]);
-        assert_eq!(memory.len(), 2);
+        memory.take(NUMBERS - 1);
+        assert_eq!(memory.len(), 3, "one taken from the middle");
+        assert_eq!(memory.stale(0, 10, 3), None);
+        memory.take(NUMBERS - 2);
+        assert_eq!(memory.iter().collect::<Vec<_>>(), [(2, &20), (3, &30)]);
+        assert_eq!(memory.stale(12, 10, 4), Some((0, &20)));
+        memory.take(0);
+        assert_eq!((memory.len(), memory.get(1)), (1, &30));
     }
 }

@@ -76,6 +76,8 @@ pub(crate) struct More {
 /// The state of a waiter.
 #[derive(Clone, Debug)]
 pub(crate) struct Wait {
+    /// When the request was last asked for: a repeat counts its wait from there.
+    pub(crate) asked: u64,
     /// When the wait ends.
     pub(crate) end: u64,
     /// While detached: the grace and when it ends.
@@ -231,11 +233,9 @@ impl Board {
     /// Forgets ended ids that are too old or too many.
     pub(crate) fn forget(&mut self, now: u64, keep_ms: u64, most: u64) {
         while let Some((number, ended)) = self.ended.stale(now, keep_ms, most) {
-            if ended.end != ended::End::Reused {
-                let hash = self.hash.hash_one(ended.id.hash_bytes());
-                remove_index(&mut self.ids, hash, NUMBERS + number);
-            }
-            self.ended.pop();
+            let hash = self.hash.hash_one(ended.id.hash_bytes());
+            remove_index(&mut self.ids, hash, NUMBERS + number);
+            self.ended.take(number);
         }
     }
 
@@ -262,7 +262,7 @@ impl Board {
         let ended = self.ids.find(hash, |other| *other >= NUMBERS && self.id_at(*other) == id);
         match ended.copied() {
             Some(old) => {
-                self.ended.get_mut(old - NUMBERS).end = ended::End::Reused;
+                self.ended.take(old - NUMBERS);
                 *self.ids.find_mut(hash, |other| *other == old).expect("just found") = at;
             }
             None => self.index_id(hash, at),
@@ -377,6 +377,9 @@ impl Board {
         (request.token, request.since) = (token, since);
         let more = request.more.as_mut().expect("a waiter has more");
         more.wait = None;
+        if more.extra.alias.is_none() {
+            more.wait_ms = 0;
+        }
         if more.extra == Extra::default() && more.also.is_empty() {
             request.more = None;
         }

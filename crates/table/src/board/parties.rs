@@ -34,6 +34,14 @@ pub(crate) struct OwnerNode {
     pub(crate) waiting: BTreeSet<(u64, u32)>,
 }
 
+/// What is known of a party: its slot and that of its explicit owner, or [`NONE`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Who {
+    hash: u64,
+    party: u32,
+    pub(crate) owner: u32,
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Parties {
     hash: FixedState,
@@ -54,19 +62,19 @@ impl Parties {
         }
     }
 
-    /// The explicit owner of a party that may have no live request.
-    pub(crate) fn owner_named(&self, party: &Party) -> u32 {
-        let name = &*party.owner;
-        let hash = self.hash.hash_one(name);
-        let found = self.owner_index.find(hash, |at| *self.owners[*at].name == *name);
-        found.copied().filter(|_| party.explicit).unwrap_or(NONE)
+    /// What is known of a party. Done once a command; the rest of it goes by the numbers.
+    pub(crate) fn look_up(&self, party: &Party) -> Who {
+        let hash = hash_party(&self.hash, party);
+        let found = self.party_index.find(hash, |at| self.parties[*at].party == *party);
+        match found {
+            Some(at) => Who { hash, party: *at, owner: self.parties[*at].owner },
+            None => Who { hash, party: NONE, owner: self.find_owner(party).unwrap_or(NONE) },
+        }
     }
 
-    /// Counts one more request of `party`.
-    pub(crate) fn enter(&mut self, party: Party) -> u32 {
-        let hash = hash_party(&self.hash, &party);
-        let found = self.party_index.find(hash, |at| self.parties[*at].party == party).copied();
-        let at = found.unwrap_or_else(|| self.insert(hash, party));
+    /// Counts one more request of `party`, of which `who` was just looked up.
+    pub(crate) fn enter(&mut self, party: Party, who: Who) -> u32 {
+        let at = if who.party == NONE { self.insert(who.hash, party) } else { who.party };
         let node = &mut self.parties[at];
         node.requests += 1;
         if node.owner != NONE {
@@ -130,18 +138,27 @@ impl Parties {
     }
 
     fn insert(&mut self, hash: u64, party: Party) -> u32 {
-        let owner = if party.explicit { self.owner_entry(&party.owner) } else { NONE };
+        let owner = match self.find_owner(&party) {
+            Some(owner) => owner,
+            None if party.explicit => self.insert_owner(&party.owner),
+            None => NONE,
+        };
         let at = self.parties.insert(PartyNode { party, owner, requests: 0 });
         let (parties, hasher) = (&self.parties, &self.hash);
         self.party_index.insert_unique(hash, at, |at| hash_party(hasher, &parties[*at].party));
         at
     }
 
-    fn owner_entry(&mut self, name: &Text) -> u32 {
-        let hash = self.hash.hash_one(&**name);
-        if let Some(at) = self.owner_index.find(hash, |at| self.owners[*at].name == *name) {
-            return *at;
+    fn find_owner(&self, party: &Party) -> Option<u32> {
+        if !party.explicit {
+            return None;
         }
+        let hash = self.hash.hash_one(&*party.owner);
+        self.owner_index.find(hash, |at| self.owners[*at].name == party.owner).copied()
+    }
+
+    fn insert_owner(&mut self, name: &Text) -> u32 {
+        let hash = self.hash.hash_one(&**name);
         let at = self.owners.insert(OwnerNode {
             name: name.clone(),
             requests: 0,
@@ -174,20 +191,24 @@ mod tests {
         let mut parties = Parties::new(FixedState::with_seed(7));
         let with =
             |principal: &str| Party { principal: Some(principal.into()), ..Party::owner("ann") };
-        let a = parties.enter(Party::owner("ann"));
-        let b = parties.enter(with("p"));
-        let c = parties.enter(Party::client("ann"));
+        let mut enter = |party: Party| {
+            let who = parties.look_up(&party);
+            parties.enter(party, who)
+        };
+        let a = enter(Party::owner("ann"));
+        let b = enter(with("p"));
+        let c = enter(Party::client("ann"));
+        assert_eq!(enter(Party::owner("ann")), a);
         assert_eq!(parties.owner_of(a), parties.owner_of(b));
         assert_eq!(parties.owner_of(c), NONE);
-        assert_eq!(parties.enter(Party::owner("ann")), a);
         assert_eq!(parties.owner(parties.owner_of(a)).requests, 3);
-        assert_eq!(parties.owner_named(&Party::owner("ann")), parties.owner_of(a));
-        assert_eq!(parties.owner_named(&Party::client("ann")), NONE);
-        assert_eq!(parties.owner_named(&Party::owner("bob")), NONE);
+        assert_eq!(parties.look_up(&Party::owner("ann")).owner, parties.owner_of(a));
+        assert_eq!(parties.look_up(&Party::client("ann")).owner, NONE);
+        assert_eq!(parties.look_up(&Party::owner("bob")).owner, NONE);
         for at in [a, a, b, c] {
             parties.leave(at);
         }
         assert_eq!((parties.party_count(), parties.owner_count()), (0, 0));
-        assert_eq!(parties.owner_named(&Party::owner("ann")), NONE);
+        assert_eq!(parties.look_up(&Party::owner("ann")).owner, NONE);
     }
 }

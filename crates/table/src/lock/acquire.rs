@@ -1,6 +1,7 @@
 //! Acquire: granted, refused, or queued; and the repeat of a request that is known already.
 
 use crate::board::ended::End;
+use crate::board::parties::Who;
 use crate::board::slab::NONE;
 use crate::board::{Known, More, Newcomer, Wait};
 use crate::error::{Error, What};
@@ -23,12 +24,15 @@ impl Table {
             }
             None => {}
         }
-        if let Err(error) = self.admit_content(&ask).and_then(|()| self.admit_count(&ask)) {
+        let who = self.board.parties.look_up(&ask.party);
+        let admitted =
+            self.admit_content(&ask).and_then(|()| self.admit_count(&ask, who.owner, &[]));
+        if let Err(error) = admitted {
             return Reply::Error(error);
         }
-        let asker = Asker::new(&self.board, &ask);
+        let asker = Asker::new(&ask, who.owner);
         let Some(blocker) = self.board.first_blocker(asker) else {
-            return Reply::Granted(self.grant_new(ask));
+            return Reply::Granted(self.grant_new(ask, who));
         };
         let blocker = self.board.describe(asker, blocker, self.now);
         if ask.wait_ms == 0 {
@@ -38,11 +42,11 @@ impl Table {
             return Reply::Error(error);
         }
         if ask.detect
-            && let Some(cycle) = self.board.cycle_of_new(&ask)
+            && let Some(cycle) = self.board.cycle_of_new(&ask, who.owner)
         {
             return Reply::Deadlock(crate::Deadlock { blocker, cycle });
         }
-        self.enqueue(ask);
+        self.enqueue(ask, who);
         Reply::Waiting(blocker)
     }
 
@@ -54,12 +58,16 @@ impl Table {
             }
         }
         for ask in &asks {
-            let asker = Asker::new(&self.board, ask);
+            let asker = Asker::new(ask, self.board.parties.look_up(&ask.party).owner);
             if let Some(blocker) = self.board.first_blocker(asker) {
                 return Reply::Busy(self.board.describe(asker, blocker, self.now));
             }
         }
-        Reply::GrantedEach(asks.into_iter().map(|ask| self.grant_new(ask)).collect())
+        let grants = asks.into_iter().map(|ask| {
+            let who = self.board.parties.look_up(&ask.party);
+            self.grant_new(ask, who)
+        });
+        Reply::GrantedEach(grants.collect())
     }
 
     fn admit_each(&self, ask: &Acquire, before: &[Acquire]) -> Result<(), Reply> {
@@ -73,7 +81,9 @@ impl Table {
             }
             None => {}
         }
-        self.admit_content(ask).and_then(|()| self.admit_count(ask)).map_err(Reply::Error)?;
+        let owner = self.board.parties.look_up(&ask.party).owner;
+        let admitted = self.admit_content(ask).and_then(|()| self.admit_count(ask, owner, before));
+        admitted.map_err(Reply::Error)?;
         if ask.wait_ms > 0 {
             return Err(Reply::Error(Error::EachCannotWait));
         }
@@ -81,12 +91,7 @@ impl Table {
             if other.id == ask.id {
                 return Err(Reply::Error(Error::IdReused));
             }
-            let alias = |ask: &Acquire| ask.extra.as_ref().and_then(|extra| extra.alias.clone());
-            if alias(ask).is_some() && alias(ask) == alias(other) {
-                return Err(Reply::Error(Error::AliasInUse));
-            }
-            let same_owner =
-                ask.party.explicit && other.party.explicit && ask.party.owner == other.party.owner;
+            let same_owner = ask.same_owner(other);
             if ask.parts().any(|a| other.parts().any(|b| rules::conflict(a, b, same_owner))) {
                 return Err(Reply::Error(Error::PartsOverlap));
             }
@@ -95,11 +100,11 @@ impl Table {
     }
 
     /// Puts a free request on the board as a holder.
-    fn grant_new(&mut self, ask: Acquire) -> Grant {
+    fn grant_new(&mut self, ask: Acquire, who: Who) -> Grant {
         let token = self.next_token();
         let max_hold_ms = ask.extra.as_ref().map_or(0, |extra| extra.max_hold_ms);
         let deadline = lease_end(self.now, ask.lease_ms, self.now, max_hold_ms);
-        let at = self.enter(ask, token, deadline, None);
+        let at = self.enter(ask, who, token, deadline, None);
         if self.board.requests[at].detect {
             self.trouble(self.board.owner_of(at));
         }
@@ -107,17 +112,24 @@ impl Table {
     }
 
     /// Puts a blocked request in its queues.
-    fn enqueue(&mut self, ask: Acquire) {
+    fn enqueue(&mut self, ask: Acquire, who: Who) {
         let end = self.now + ask.wait_ms;
-        let wait = Wait { end, grace_ms: 0, grace_end: 0, parked_on: NONE };
-        let at = self.enter(ask, 0, end, Some(wait));
+        let wait = Wait { asked: self.now, end, grace_ms: 0, grace_end: 0, parked_on: NONE };
+        let at = self.enter(ask, who, 0, end, Some(wait));
         let blocker = self.board.parking(Asker::live(&self.board, at));
         self.board.park(at, blocker.expect("L4: only a blocked request queues"));
     }
 
-    fn enter(&mut self, ask: Acquire, token: u64, deadline: u64, wait: Option<Wait>) -> u32 {
+    fn enter(
+        &mut self,
+        ask: Acquire,
+        who: Who,
+        token: u64,
+        deadline: u64,
+        wait: Option<Wait>,
+    ) -> u32 {
         let seq = self.next_seq();
-        let party = self.board.parties.enter(ask.party);
+        let party = self.board.parties.enter(ask.party, who);
         let extra = ask.extra.map_or_else(Extra::default, |extra| *extra);
         let needed = wait.is_some() || extra != Extra::default() || !ask.also.is_empty();
         let wait_ms = if wait.is_some() || extra.alias.is_some() { ask.wait_ms } else { 0 };
@@ -148,9 +160,6 @@ impl Table {
         if !self.same_content(at, ask) {
             return Reply::Error(Error::IdReused);
         }
-        if let Err(error) = long_ms(What::Wait, ask.wait_ms, self.settings.wait_ms) {
-            return Reply::Error(error);
-        }
         let request = &self.board.requests[at];
         if !request.waiting() {
             if request.detached {
@@ -161,6 +170,9 @@ impl Table {
             }
             return Reply::Granted(self.grant_of(at));
         }
+        if let Err(error) = long_ms(What::Wait, ask.wait_ms, self.settings.wait_ms) {
+            return Reply::Error(error);
+        }
         let blocker = self.blocker_of(at);
         if ask.wait_ms == 0 {
             self.withdraw(at, None, events);
@@ -169,7 +181,8 @@ impl Table {
         let end = self.now + ask.wait_ms;
         let request = &mut self.board.requests[at];
         request.detached = false;
-        request.wait_mut().end = end;
+        let wait = request.wait_mut();
+        (wait.asked, wait.end) = (self.now, end);
         request.more.as_mut().expect("a waiter has more").wait_ms = ask.wait_ms;
         self.board.set_deadline(at, end);
         Reply::Waiting(blocker)
@@ -182,13 +195,13 @@ impl Table {
         self.board.describe(asker, blocker, self.now)
     }
 
-    /// A grant as its holder sees it now.
+    /// A grant as its holder sees it now, without having waited for this answer.
     pub(crate) fn grant_of(&self, at: u32) -> Grant {
         let request = &self.board.requests[at];
         Grant {
             token: request.token,
             lease_ms: super::blockers::left(request.deadline, self.now),
-            waited_ms: u64::from(request.waited_ms),
+            waited_ms: 0,
         }
     }
 

@@ -33,6 +33,9 @@ impl Table {
             let most = settings.meta_bytes;
             long(What::Meta, extra.meta.as_ref().map_or(0, |meta| meta.len()), most)?;
             long(What::Value, extra.value.as_ref().map_or(0, |value| value.len()), most)?;
+            if extra.alias.as_deref() == Some("") {
+                return Err(Error::Empty(What::Alias));
+            }
             long(What::Alias, extra.alias.as_ref().map_or(0, |alias| alias.len()), most)?;
         }
         if !ask.also.is_empty() {
@@ -44,31 +47,44 @@ impl Table {
         Ok(())
     }
 
-    /// The alias and the bounds on how many requests there are.
-    pub(crate) fn admit_count(&self, ask: &Acquire) -> Result<(), Error> {
-        let alias = ask.extra.as_ref().and_then(|extra| extra.alias.as_deref());
-        if alias.is_some_and(|alias| self.board.aliases.contains_key(alias)) {
+    /// The alias and the bounds on how many requests there are, where those `before` it in the same
+    /// command count as if they were live.
+    pub(crate) fn admit_count(
+        &self,
+        ask: &Acquire,
+        owner: u32,
+        before: &[Acquire],
+    ) -> Result<(), Error> {
+        let taken = |alias| {
+            self.board.aliases.contains_key(alias)
+                || before.iter().any(|b| b.alias() == Some(alias))
+        };
+        if ask.alias().is_some_and(taken) {
             return Err(Error::AliasInUse);
         }
+        let room = |what, count: usize, most: u64| match (count as u64) < most {
+            true => Ok(()),
+            false => Err(Error::TooMany(what, most)),
+        };
         let settings = &self.settings;
-        if self.board.requests.len() as u64 >= settings.requests {
-            return Err(Error::TooMany(What::Requests, settings.requests));
+        room(What::Requests, self.board.requests.len() + before.len(), settings.requests)?;
+        if ask.party.explicit {
+            let live = match owner {
+                NONE => 0,
+                _ => self.board.parties.owner(owner).requests as usize,
+            };
+            let count = live + before.iter().filter(|other| ask.same_owner(other)).count();
+            room(What::RequestsOfOwner, count, settings.requests_of_owner)?;
         }
-        let owner = self.board.parties.owner_named(&ask.party);
-        if owner != NONE {
-            let requests = u64::from(self.board.parties.owner(owner).requests);
-            if requests >= settings.requests_of_owner {
-                return Err(Error::TooMany(What::RequestsOfOwner, settings.requests_of_owner));
-            }
-        } else if ask.party.explicit && settings.requests_of_owner == 0 {
-            return Err(Error::TooMany(What::RequestsOfOwner, 0));
+        if settings.requests_of_name == 0 {
+            return Ok(());
         }
-        let most = settings.requests_of_name;
-        let full = |part: &Part| self.requests_of_name(part.resource.name()) >= most;
-        if most > 0 && ask.parts().any(full) {
-            return Err(Error::TooMany(What::RequestsOfName, most));
-        }
-        Ok(())
+        ask.parts().try_for_each(|part| {
+            let name = part.resource.name();
+            let has_name = |b: &&Acquire| b.parts().any(|part| part.resource.name() == name);
+            let count = self.requests_of_name(name) + before.iter().filter(has_name).count();
+            room(What::RequestsOfName, count, settings.requests_of_name)
+        })
     }
 
     /// Whether one more may wait on each of its resources.
@@ -87,13 +103,16 @@ impl Table {
 
     pub(crate) fn admit_party(&self, party: &crate::Party) -> Result<(), Error> {
         let most = self.settings.owner_bytes;
+        if party.explicit && party.owner.is_empty() {
+            return Err(Error::Empty(What::Owner));
+        }
         long(What::Owner, party.owner.len(), most)?;
         long(What::Principal, party.principal.as_ref().map_or(0, |text| text.len()), most)
     }
 
     pub(crate) fn admit_resource(&self, resource: &Resource) -> Result<(), Error> {
         let settings = &self.settings;
-        long(What::Name, resource.name().len(), settings.name_bytes)?;
+        long(What::Name, resource.name_len(), settings.name_bytes)?;
         resource.fields().try_for_each(|field| match field {
             Field::Text(text) | Field::Number(text) => {
                 long(What::Field, text.len(), settings.field_bytes)
@@ -104,7 +123,7 @@ impl Table {
 
     /// How many requests have a part on `name`, with any number of fields. Walks the name: the
     /// bound is meant for record stores, whose names are small.
-    fn requests_of_name(&self, name: &str) -> u64 {
+    fn requests_of_name(&self, name: &str) -> usize {
         let board = &self.board;
         let mut requests = BTreeSet::new();
         for fields in 0..=Resource::FIELDS {
@@ -115,7 +134,7 @@ impl Table {
                 requests.extend(parts.map(|part| board.parts[part].request));
             });
         }
-        requests.len() as u64
+        requests.len()
     }
 }
 

@@ -32,8 +32,7 @@ enum What<'a> {
 
 impl<'a> Asker<'a> {
     /// A request that is not on the board: everyone there came before it.
-    pub(crate) fn new(board: &Board, ask: &'a Acquire) -> Asker<'a> {
-        let owner = board.parties.owner_named(&ask.party);
+    pub(crate) fn new(ask: &'a Acquire, owner: u32) -> Asker<'a> {
         Asker { what: What::New(ask), seq: u64::MAX, owner }
     }
 

@@ -14,13 +14,12 @@ use crate::{Acquire, Text};
 
 impl Board {
     /// The cycle that a new request would close by waiting.
-    pub(crate) fn cycle_of_new(&self, ask: &Acquire) -> Option<Vec<Text>> {
-        let owner = self.parties.owner_named(&ask.party);
+    pub(crate) fn cycle_of_new(&self, ask: &Acquire, owner: u32) -> Option<Vec<Text>> {
         // Without another request of its owner that takes part, nobody can be waiting for it.
         if owner == NONE || self.parties.owner(owner).detecting == 0 {
             return None;
         }
-        self.cycle(Asker::new(self, ask), owner)
+        self.cycle(Asker::new(ask, owner), owner)
     }
 
     pub(crate) fn owner_on_cycle(&self, owner: u32) -> bool {

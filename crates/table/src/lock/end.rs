@@ -2,9 +2,9 @@
 //! renewal and detaching.
 
 use super::acquire::lease_end;
+use crate::board::Known;
 use crate::board::ended::End;
 use crate::board::slab::NONE;
-use crate::board::{Known, Request};
 use crate::error::What;
 use crate::{
     About, Cause, Detach, Error, Event, Loss, Mode, Part, Reply, RequestId, Table, Target, Text,
@@ -76,13 +76,17 @@ impl Table {
     pub(crate) fn detach(&mut self, detach: &Detach, events: &mut Vec<Event>) -> Result<(), Error> {
         long_ms(What::Lease, detach.grace_ms, self.settings.lease_ms)?;
         let waiters: Vec<u32> = match &detach.ids {
-            Some(ids) => ids.iter().filter_map(|id| self.board.live(id)).collect(),
+            Some(ids) => {
+                let mut found: Vec<u32> = ids.iter().filter_map(|id| self.board.live(id)).collect();
+                found.sort_unstable_by_key(|at| self.board.requests[*at].seq);
+                found.dedup();
+                found
+            }
             None if self.board.waiting == 0 => Vec::new(),
             None => self.board.after(0).collect(),
         };
         for at in waiters {
-            // A request named twice may have left the board the first time.
-            if self.board.requests.get(at).is_some_and(Request::waiting) {
+            if self.board.requests[at].waiting() {
                 self.detach_waiter(at, detach.grace_ms, events);
             }
         }

@@ -16,7 +16,10 @@ impl Table {
         }
         let mut count = KeyedCount::default();
         let mut matching: Vec<RequestId> = Vec::new();
-        for key in &keyed.keys {
+        for (position, key) in keyed.keys.iter().enumerate() {
+            if keyed.keys[..position].contains(key) {
+                continue; // each key counts once
+            }
             match self.key_holder(key) {
                 None => count.absent += 1,
                 Some(at) => {
@@ -25,7 +28,7 @@ impl Table {
                     let wanted = keyed.value.as_deref();
                     if value.is_none() || (wanted.is_some() && wanted != value) {
                         count.other += 1;
-                    } else if !matching.contains(&request.id) {
+                    } else {
                         count.matched += 1;
                         matching.push(request.id.clone());
                     }

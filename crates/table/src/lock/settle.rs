@@ -12,10 +12,13 @@
 use super::Asker;
 use super::acquire::lease_end;
 use crate::board::slab::NONE;
-use crate::{Deadlock, Event, Mode, Table};
+use crate::{Deadlock, Event, Grant, Mode, Table};
 
 impl Table {
     pub(crate) fn settle(&mut self, events: &mut Vec<Event>) {
+        if self.board.loose.is_empty() && self.troubled.is_empty() {
+            return;
+        }
         let mut cycles = false;
         loop {
             while let Some((_, at)) = self.board.loose.pop_first() {
@@ -44,11 +47,12 @@ impl Table {
             false => u64::from(request.lease_ms),
         };
         let end = lease_end(self.now, lease_ms, self.now, request.max_hold_ms());
+        let waited_ms = self.now - request.wait().asked;
         self.board.hold(at, token, self.now);
         self.board.set_deadline(at, end);
         events.push(Event::Granted {
             id: self.board.requests[at].id.clone(),
-            grant: self.grant_of(at),
+            grant: Grant { waited_ms, ..self.grant_of(at) },
         });
         let holds_e = |part| self.board.parts[part].mode == Mode::Cumulative;
         if self.board.parts_of(at).any(holds_e) {

@@ -27,7 +27,7 @@ impl Table {
             key: claim.key,
             party: claim.party,
             lease_ms: claim.lease_ms,
-            since: self.now,
+            asked: self.now,
             end: self.now + claim.wait_ms,
             grace: None,
             print,
@@ -84,7 +84,7 @@ impl Table {
                 detached: node.grace.is_some(),
             });
         });
-        let claimed = self.claimed(at, now - node.since);
+        let claimed = self.claimed(at, now - node.asked);
         // The body stays with the task: a repeat finds it there as long as the claim is good.
         let reply = TaskReply::Claimed(Claimed { body: None, ..claimed.clone() });
         self.remember_answer(node.id, node.print, node.pool, reply);
@@ -109,7 +109,7 @@ impl Table {
     pub(super) fn answer_again(&mut self, id: &RequestId) -> TaskReply {
         let answered = self.tasks.answered(id).expect("the caller has looked");
         let TaskReply::Claimed(before) = &answered.reply else { return answered.reply.clone() };
-        let (version, waited_ms) = (before.version, before.waited_ms);
+        let version = before.version;
         let Some(at) = self.tasks.find(&answered.pool, &before.key) else {
             return TaskReply::Ended;
         };
@@ -125,7 +125,7 @@ impl Table {
                 claim.end = if claim.lease_ms == 0 { NEVER } else { now + claim.lease_ms };
             });
         }
-        TaskReply::Claimed(self.claimed(at, waited_ms))
+        TaskReply::Claimed(self.claimed(at, 0))
     }
 
     pub(super) fn repeat_claim(
@@ -141,7 +141,7 @@ impl Table {
             self.withdraw_claim(at, events);
             return TaskReply::Nothing;
         }
-        self.tasks.set_wait(at, self.now + claim.wait_ms, None);
+        self.tasks.ask_again(at, self.now, self.now + claim.wait_ms);
         TaskReply::Waiting
     }
 
@@ -154,25 +154,18 @@ impl Table {
     }
 
     pub(crate) fn detach_claims(&mut self, detach: &Detach, events: &mut Vec<Event>) {
-        let mut claims: Vec<(u64, u32)> = match &detach.ids {
-            Some(ids) => {
-                let found = ids.iter().filter_map(|id| self.tasks.claim_of(id));
-                found.map(|at| (0, at)).collect()
-            }
-            None => self.tasks.claims().map(|(at, claim)| (claim.seq, at)).collect(),
+        let mut claims: Vec<u32> = match &detach.ids {
+            Some(ids) => ids.iter().filter_map(|id| self.tasks.claim_of(id)).collect(),
+            None => self.tasks.claims().map(|(at, _)| at).collect(),
         };
-        if detach.ids.is_none() {
-            claims.sort_unstable();
-        }
-        for (position, (_, at)) in claims.iter().enumerate() {
-            if claims[..position].iter().any(|(_, other)| other == at) {
-                continue; // named twice
-            }
+        claims.sort_unstable_by_key(|at| self.tasks.claim(*at).seq);
+        claims.dedup();
+        for at in claims {
             match detach.grace_ms {
-                0 => self.withdraw_claim(*at, events),
+                0 => self.withdraw_claim(at, events),
                 grace_ms => {
-                    let end = self.tasks.claim(*at).end;
-                    self.tasks.set_wait(*at, end, Some((grace_ms, self.now + grace_ms)));
+                    let end = self.tasks.claim(at).end;
+                    self.tasks.set_wait(at, end, Some((grace_ms, self.now + grace_ms)));
                 }
             }
         }
@@ -216,6 +209,9 @@ impl Table {
 
     /// Serves waiting claims with the tasks that became ready, in the order of their arrival.
     pub(crate) fn serve_claims(&mut self, events: &mut Vec<Event>) {
+        if self.tasks.fresh.is_empty() {
+            return;
+        }
         while let Some((claim, at)) = self.next_served() {
             let node = self.tasks.dequeue(claim);
             let (id, pool) = (node.id.clone(), node.pool.clone());

@@ -168,7 +168,7 @@ pub struct Claimed {
     pub attempts: u32,
     /// How long the claim lives without an update; `None` is for ever.
     pub lease_ms: Option<u64>,
-    /// How long the request waited.
+    /// How long the request waited since it was last asked for; 0 in the answer to a repeat.
     pub waited_ms: u64,
 }
 

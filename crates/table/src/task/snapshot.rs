@@ -22,7 +22,7 @@ impl Tasks {
         to.list(claims.into_iter(), write_claim);
         let answers: Vec<_> = self.answers.iter().collect();
         to.list(answers.into_iter(), |to, (at, answered)| {
-            to.u64(*at);
+            to.u64(at);
             to.id(&answered.id);
             to.u64(answered.print);
             to.text(&answered.pool);
@@ -94,7 +94,7 @@ impl Table {
 
     fn restore_claim(&mut self, claim: ClaimNode) -> Read<()> {
         let possible = claim.seq <= self.seq
-            && claim.since <= self.now
+            && claim.asked <= self.now
             && claim.deadline() > self.now
             && claim.grace.is_none_or(|(grace_ms, _)| grace_ms > 0)
             && self.tasks.claim_of(&claim.id).is_none()
@@ -167,7 +167,7 @@ fn write_claim(to: &mut Writer, claim: &ClaimNode) {
     to.option(claim.key.as_deref(), Writer::text);
     write_party(to, &claim.party);
     to.u64(claim.lease_ms);
-    to.u64(claim.since);
+    to.u64(claim.asked);
     to.u64(claim.end);
     to.option(claim.grace, |to, (grace_ms, end)| {
         to.u64(grace_ms);
@@ -184,7 +184,7 @@ fn read_claim(from: &mut Reader<'_>) -> Read<ClaimNode> {
         key: from.option(Reader::shared)?,
         party: read_party(from)?,
         lease_ms: read_length(from)?,
-        since: from.u64()?,
+        asked: from.u64()?,
         end: read_length(from)?,
         grace: from.option(|from| Ok((read_length(from)?, read_length(from)?)))?,
         print: from.u64()?,

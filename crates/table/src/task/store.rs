@@ -88,7 +88,8 @@ pub(crate) struct ClaimNode {
     pub(crate) key: Option<Text>,
     pub(crate) party: Party,
     pub(crate) lease_ms: u64,
-    pub(crate) since: u64,
+    /// When it was last asked for.
+    pub(crate) asked: u64,
     pub(crate) end: u64,
     /// While its connection is gone: the grace and when it ends.
     pub(crate) grace: Option<(u64, u64)>,
@@ -337,6 +338,12 @@ impl Tasks {
         claim
     }
 
+    /// A waiting claim is asked for again: its connection is back.
+    pub(crate) fn ask_again(&mut self, at: u32, now: u64, end: u64) {
+        self.set_wait(at, end, None);
+        self.claims[at].asked = now;
+    }
+
     /// Sets when a waiting claim ends.
     pub(crate) fn set_wait(&mut self, at: u32, end: u64, grace: Option<(u64, u64)>) {
         let claim = &mut self.claims[at];
@@ -363,9 +370,9 @@ impl Tasks {
     }
 
     pub(crate) fn forget(&mut self, now: u64, keep_ms: u64, most: u64) {
-        while let Some((_, answered)) = self.answers.stale(now, keep_ms, most) {
+        while let Some((number, answered)) = self.answers.stale(now, keep_ms, most) {
             self.answer_ids.remove(&answered.id);
-            self.answers.pop();
+            self.answers.take(number);
         }
     }
 }

@@ -1,0 +1,389 @@
+//! What the lock table costs, as ratios to a plain hash map in the same run.
+//!
+//! `cargo run --release -p keylatch-lab --bin bench-table` (or `scripts/bench table`). Each line
+//! prints what was measured, the ratio or size, the bound it must stay under, and whether it does.
+//! Timings are medians of interleaved rounds, so that a noisy machine disturbs both sides alike.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::hint::black_box;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use keylatch_lab::random::Random;
+use keylatch_table::{
+    ANY, Acquire, Command, Field, Mode, Party, Reply, RequestId, Resource, Settings, Table, Target,
+};
+
+/// Counts the bytes that the allocator really sets aside (its block sizes, not what was asked for).
+struct Counting;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+
+/// glibc's blocks: 8 bytes of bookkeeping, multiples of 16, at least 32; large ones in whole pages.
+fn block(size: usize) -> usize {
+    if size >= 128 * 1024 {
+        (size + 16).next_multiple_of(4096)
+    } else {
+        (size + 8).next_multiple_of(16).max(32)
+    }
+}
+
+#[allow(unsafe_code)] // an allocator cannot be written otherwise; it only counts and passes on
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LIVE.fetch_add(block(layout.size()), Ordering::Relaxed);
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(block(layout.size()), Ordering::Relaxed);
+        unsafe { System.dealloc(pointer, layout) }
+    }
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        LIVE.fetch_add(block(size), Ordering::Relaxed);
+        LIVE.fetch_sub(block(layout.size()), Ordering::Relaxed);
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Pairs of acquire and release in one timed round.
+const ROUND: usize = 200;
+/// Rounds whose median counts.
+const ROUNDS: usize = 1_001;
+
+fn main() {
+    if std::env::args().nth(1).as_deref() == Some("exact") {
+        return exact(&mut Report::default(), 1_000);
+    }
+    let mut report = Report::default();
+    for held in [1_000, 1_000_000] {
+        exact(&mut report, held);
+    }
+    one_name(&mut report);
+    other_queues(&mut report);
+    wildcard(&mut report);
+    hot_resource(&mut report);
+    size(&mut report);
+    snapshot(&mut report);
+    if report.failed {
+        println!("\nsome bounds were exceeded");
+        std::process::exit(1);
+    }
+}
+
+#[derive(Default)]
+struct Report {
+    failed: bool,
+}
+
+impl Report {
+    fn line(&mut self, what: &str, value: f64, unit: &str, most: Option<f64>) {
+        let verdict = match most {
+            None => String::new(),
+            Some(most) if value <= most => format!("  (at most {most}: holds)"),
+            Some(most) => {
+                self.failed = true;
+                format!("  (at most {most}: EXCEEDED)")
+            }
+        };
+        println!("{what:<68} {value:>9.2} {unit}{verdict}");
+    }
+}
+
+/// A source of requests with ids and keys of their own.
+struct Load {
+    random: Random,
+    next: u64,
+}
+
+impl Load {
+    fn new(seed: u64) -> Load {
+        Load { random: Random::new(seed), next: 0 }
+    }
+
+    fn id(&mut self) -> RequestId {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.random.bits().to_le_bytes());
+        bytes[8..].copy_from_slice(&self.random.bits().to_le_bytes());
+        RequestId::from_uuid(bytes)
+    }
+
+    /// A plain name of 20 bytes, never the same one.
+    fn name(&mut self) -> Resource {
+        self.next += 1;
+        Resource::plain(&format!("key:{:016}", self.next.wrapping_mul(0x9e37_79b9) % 10u64.pow(16)))
+            .expect("a name")
+    }
+
+    fn ask(&mut self, resource: Resource) -> Acquire {
+        let owner = self.random.bits() % 1_000;
+        Acquire::new(self.id(), resource, Party::owner(&format!("owner-{owner}")))
+    }
+}
+
+fn pairs(asks: Vec<Acquire>) -> Vec<(Command, Command)> {
+    asks.into_iter()
+        .map(|ask| {
+            let release = Command::Release(Target::Id(ask.id.clone()));
+            (Command::Acquire(ask), release)
+        })
+        .collect()
+}
+
+fn hold(table: &mut Table, asks: impl Iterator<Item = Acquire>) {
+    for ask in asks {
+        let applied = table.apply(1, Command::Acquire(ask));
+        assert!(matches!(applied.reply, Reply::Granted(_)), "{:?}", applied.reply);
+    }
+}
+
+/// Time for each pair of commands.
+fn time_pairs(table: &mut Table, pairs: Vec<(Command, Command)>) -> f64 {
+    let count = pairs.len();
+    let start = Instant::now();
+    for (acquire, release) in pairs {
+        black_box(table.apply(1, acquire));
+        black_box(table.apply(1, release));
+    }
+    nanos(start.elapsed()) / count as f64
+}
+
+fn nanos(time: Duration) -> f64 {
+    time.as_nanos() as f64
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Fills the memory of ended ids, so that what follows also pays for forgetting.
+fn fill_memory(table: &mut Table, load: &mut Load, mut ask: impl FnMut(&mut Load) -> Acquire) {
+    for _ in 0..table.settings().ended / ROUND as u64 + 1 {
+        let asks = (0..ROUND).map(|_| ask(load)).collect();
+        time_pairs(table, pairs(asks));
+    }
+}
+
+fn exact(report: &mut Report, held: usize) {
+    let mut load = Load::new(1);
+    let ended = std::env::var("ENDED").ok().and_then(|e| e.parse().ok()).unwrap_or(500_000);
+    let mut table = Table::new(Settings { ended, ..Settings::default() }, 0, 7);
+    let mut map: HashMap<Resource, [u8; 64], FixedState> =
+        HashMap::with_hasher(FixedState::with_seed(7));
+    for _ in 0..held {
+        let key = load.name();
+        map.insert(key.clone(), [1; 64]);
+        let ask = load.ask(key);
+        hold(&mut table, std::iter::once(ask));
+    }
+    let new = |load: &mut Load| {
+        let key = load.name();
+        load.ask(key)
+    };
+    fill_memory(&mut table, &mut load, new);
+    let (mut ratios, mut ours, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let asks: Vec<Acquire> = (0..ROUND).map(|_| new(&mut load)).collect();
+        let keys: Vec<Resource> = asks.iter().map(|ask| ask.part.resource.clone()).collect();
+        let table_time = time_pairs(&mut table, pairs(asks));
+        let spare = keys.clone();
+        let start = Instant::now();
+        for (key, spare) in keys.iter().zip(spare) {
+            black_box(map.insert(spare, [2; 64]));
+            black_box(map.remove(key));
+        }
+        let map_time = nanos(start.elapsed()) / ROUND as f64;
+        ours.push(table_time);
+        theirs.push(map_time);
+        ratios.push(table_time / map_time);
+    }
+    let what = format!("acquire + release, {held} held");
+    report.line(&what, median(ours), "ns", None);
+    report.line("  insert + remove in a hashbrown map of that size", median(theirs), "ns", None);
+    report.line("  ratio", median(ratios), "x", Some(if held > 1_000 { 3.0 } else { 6.0 }));
+}
+
+fn argument(number: u64) -> Resource {
+    Resource::new("order", &[Field::Text(&format!("{number:012}"))]).expect("a resource")
+}
+
+fn one_name(report: &mut Report) {
+    let mut times = Vec::new();
+    for held in [1_000u64, 1_000_000] {
+        let mut load = Load::new(2);
+        let mut table = Table::new(Settings::default(), 0, 7);
+        for number in 0..held {
+            let ask = load.ask(argument(number));
+            hold(&mut table, std::iter::once(ask));
+        }
+        let mut number = held;
+        let mut new = |load: &mut Load| {
+            number += 1;
+            load.ask(argument(number))
+        };
+        fill_memory(&mut table, &mut load, &mut new);
+        let rounds = (0..ROUNDS).map(|_| {
+            let asks = (0..ROUND).map(|_| new(&mut load)).collect();
+            time_pairs(&mut table, pairs(asks))
+        });
+        times.push(median(rounds.collect()));
+        report.line(
+            &format!("one name, {held} arguments: acquire + release"),
+            times[times.len() - 1],
+            "ns",
+            None,
+        );
+    }
+    // Four times is what leaving the cache costs; a cost that grew with the name would be 1,000x.
+    report.line("  ratio of the two", times[1] / times[0], "x", Some(4.0));
+}
+
+fn other_queues(report: &mut Report) {
+    let mut load = Load::new(3);
+    let mut table = Table::new(Settings::default(), 0, 7);
+    let mut rounds = (Vec::new(), Vec::new());
+    for (waiters, times) in [(false, &mut rounds.0), (true, &mut rounds.1)] {
+        if waiters {
+            for queue in 0..100 {
+                let ask = load.ask(argument(queue));
+                hold(&mut table, std::iter::once(ask));
+                for _ in 0..1_000 {
+                    let ask = Acquire { wait_ms: 1_000_000, ..load.ask(argument(queue)) };
+                    table.apply(1, Command::Acquire(ask));
+                }
+            }
+        }
+        for _ in 0..ROUNDS {
+            let asks = (0..ROUND).map(|_| {
+                load.next += 1;
+                let number = 1_000_000 + load.next;
+                load.ask(argument(number))
+            });
+            let pairs = pairs(asks.collect());
+            times.push(time_pairs(&mut table, pairs));
+        }
+    }
+    let ratio = median(rounds.1) / median(rounds.0);
+    report.line(
+        "the same name with 100,000 waiters on other arguments: ratio",
+        ratio,
+        "x",
+        Some(2.0),
+    );
+}
+
+fn wildcard(report: &mut Report) {
+    let mut load = Load::new(4);
+    let mut table = Table::new(Settings::default(), 0, 7);
+    for number in 0..1_000_000u64 {
+        let (a, b) = (format!("{:05}", number / 100), format!("{:03}", number % 100));
+        let resource = Resource::new("cell", &[Field::Text(&a), Field::Text(&b)]).expect("one");
+        let ask = Acquire { lease_ms: 0, ..load.ask(resource) };
+        let ask = Acquire { part: keylatch_table::Part { mode: Mode::Shared, ..ask.part }, ..ask };
+        hold(&mut table, std::iter::once(ask));
+    }
+    let mut times = Vec::new();
+    for round in 0..1_000u64 {
+        let a = format!("{:05}", round * 7 % 10_000);
+        let resource = Resource::new("cell", &[Field::Text(&a), ANY]).expect("one");
+        let mut ask = load.ask(resource);
+        ask.part.mode = Mode::Shared;
+        let pair = pairs(vec![ask]);
+        times.push(time_pairs(&mut table, pair) / 1_000.0);
+    }
+    report.line(
+        "wildcard (A,@), 100 of 1,000,000 entries match: acquire + release",
+        median(times),
+        "us",
+        Some(50.0),
+    );
+}
+
+fn hot_resource(report: &mut Report) {
+    let mut times = Vec::new();
+    for waiters in [100u64, 10_000] {
+        let mut load = Load::new(5);
+        let mut table = Table::new(Settings::default(), 0, 7);
+        let ids: Vec<RequestId> = (0..=waiters)
+            .map(|_| {
+                let ask = Acquire { wait_ms: 1_000_000, ..load.ask(argument(0)) };
+                let id = ask.id.clone();
+                table.apply(1, Command::Acquire(ask));
+                id
+            })
+            .collect();
+        let start = Instant::now();
+        for id in &ids[..waiters as usize] {
+            let applied = table.apply(1, Command::Release(Target::Id(id.clone())));
+            assert_eq!(applied.events.len(), 1, "one grant a release");
+        }
+        times.push(nanos(start.elapsed()) / waiters as f64);
+        report.line(
+            &format!("hot resource, {waiters} waiters: release with grant of the next"),
+            times[times.len() - 1],
+            "ns",
+            None,
+        );
+    }
+    report.line("  ratio of the two", times[1] / times[0], "x", Some(4.0));
+}
+
+fn size(report: &mut Report) {
+    for uuid in [true, false] {
+        let count = 1_000_000;
+        let mut load = Load::new(6);
+        let before = (LIVE.load(Ordering::Relaxed), resident());
+        let mut table = Table::new(Settings::default(), 0, 7);
+        for at in 0..count {
+            let key = load.name();
+            let mut ask = load.ask(key);
+            if !uuid {
+                let text = ask.id.to_string().replace('-', "_");
+                ask.id = RequestId::new(&text);
+            }
+            let applied =
+                table.apply(at / 33, Command::Acquire(Acquire { lease_ms: 300_000, ..ask }));
+            assert!(matches!(applied.reply, Reply::Granted(_)));
+        }
+        let each = |bytes: usize| bytes as f64 / count as f64;
+        let live = each(LIVE.load(Ordering::Relaxed) - before.0);
+        let shape = if uuid { "UUIDs" } else { "other text" };
+        let what = format!("1,000,000 held, 20-byte names, 36-byte ids ({shape}): heap");
+        report.line(&what, live, "bytes each", Some(250.0));
+        report.line(
+            "  the same, as resident memory",
+            each(resident().saturating_sub(before.1)),
+            "bytes each",
+            None,
+        );
+    }
+}
+
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = status.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok());
+    pages.unwrap_or(0) * 4096
+}
+
+fn snapshot(report: &mut Report) {
+    let mut load = Load::new(8);
+    let mut table = Table::new(Settings::default(), 0, 7);
+    for _ in 0..1_000_000 {
+        let key = load.name();
+        let ask = load.ask(key);
+        hold(&mut table, std::iter::once(ask));
+    }
+    let start = Instant::now();
+    let bytes = table.snapshot();
+    report.line("snapshot of 1,000,000 held", nanos(start.elapsed()) / 1e6, "ms", None);
+    report.line("  its size", bytes.len() as f64 / 1e6, "MB", None);
+    let start = Instant::now();
+    let restored = Table::restore(&bytes, 8).expect("a good snapshot");
+    report.line("  restored", nanos(start.elapsed()) / 1e6, "ms", None);
+    black_box(restored);
+}

@@ -1,0 +1,8 @@
+//! What tests Keylatch from outside: a naive model of the lock table, a generator of random command
+//! sequences, and the comparison of the two with any table that claims to follow the same rules.
+//! Nothing here is published and nothing else depends on it.
+
+pub mod compare;
+pub mod generate;
+pub mod model;
+pub mod random;
