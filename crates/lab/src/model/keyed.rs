@@ -25,12 +25,10 @@ impl Model {
         if keyed.keys.iter().any(|key| key.arity() > 0) {
             return Reply::Error(Error::KeyWithFields);
         }
-        if let KeyedOp::Expire(ms) | KeyedOp::Extend(ms) = keyed.op
-            && ms > self.settings.lease_ms
-        {
-            return Reply::Error(Error::TooLong(What::Lease, self.settings.lease_ms));
-        }
         let mut lengths = Lengths::default();
+        if let KeyedOp::Expire(ms) | KeyedOp::Extend(ms) = keyed.op {
+            lengths.most_ms(What::Lease, ms, self.settings.lease_ms);
+        }
         for key in &keyed.keys {
             lengths.most(What::Name, key.name().len(), self.settings.name_bytes);
         }

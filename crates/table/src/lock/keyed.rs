@@ -75,12 +75,10 @@ impl Table {
     }
 
     fn admit_keyed(&self, keyed: &Keyed) -> Result<(), Error> {
-        for key in &keyed.keys {
-            self.admit_resource(key)?;
-            if key.arity() > 0 {
-                return Err(Error::KeyWithFields);
-            }
+        if keyed.keys.iter().any(|key| key.arity() > 0) {
+            return Err(Error::KeyWithFields);
         }
+        keyed.keys.iter().try_for_each(|key| self.admit_resource(key))?;
         let value = keyed.value.as_ref().map_or(0, |value| value.len());
         long(What::Value, value, self.settings.meta_bytes)?;
         match keyed.op {
