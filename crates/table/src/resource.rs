@@ -144,6 +144,10 @@ impl Resource {
         self.arity_at() - 2
     }
 
+    pub(crate) fn is_plain(&self) -> bool {
+        self.bytes.len() == self.arity_at() + 1
+    }
+
     /// How many fields there are.
     pub fn arity(&self) -> usize {
         usize::from(self.bytes[self.arity_at()])

@@ -9,7 +9,7 @@ use twox_hash::XxHash3_64;
 use crate::board::deadlines::NEVER;
 use crate::board::ended::{End, EndedId};
 use crate::board::slab::NONE;
-use crate::board::{More, Newcomer, Request, Wait};
+use crate::board::{More, Request, Wait};
 use crate::codec::{CodecError, Read, Reader, Writer};
 use crate::command_bytes::{
     read_extra, read_party, read_settings, write_extra, write_party, write_settings,
@@ -199,25 +199,23 @@ impl Table {
             return bad;
         }
         let more = needed.then(|| Box::new(More { extra, also: Vec::new(), wait_ms, wait }));
-        let newcomer = Newcomer {
-            id,
-            seq,
-            token,
-            since,
+        let who = self.board.parties.look_up(party);
+        let party = self.board.parties.enter(party.clone(), who);
+        let request = Request {
             deadline,
             waited_ms,
             lease_ms,
+            party,
             detect,
             detached,
             more,
+            ..Request::new(id, seq, token, since)
         };
-        let who = self.board.parties.look_up(party);
-        let party = self.board.parties.enter(party.clone(), who);
         let parts: Vec<(u32, Mode, Mode)> = parts
             .into_iter()
             .map(|(resource, mode, asked)| (self.board.resources.enter(resource), mode, asked))
             .collect();
-        self.board.enter(newcomer, party, &parts);
+        self.board.enter(request, &parts);
         Ok(())
     }
 

@@ -71,8 +71,7 @@ impl Table {
                 Reply::Done
             }
         };
-        self.settle(&mut events);
-        self.serve_claims(&mut events);
+        self.follow_up(&mut events);
         self.check_after_step(CheckLevel::default());
         Applied { reply, events }
     }
@@ -119,12 +118,31 @@ impl Table {
 
     fn advance(&mut self, at: u64, events: &mut Vec<crate::Event>) {
         self.now = self.now.max(at);
-        self.board.forget(self.now, self.settings.ended_ms, self.settings.ended);
-        self.tasks.forget(self.now, self.settings.ended_ms, self.settings.ended);
-        self.expire(events);
-        self.settle(events);
-        self.expire_tasks(events);
-        self.serve_claims(events);
+        let (keep_ms, most) = (self.settings.ended_ms, self.settings.ended);
+        if self.board.ended.stale(self.now, keep_ms, most).is_some() {
+            self.board.forget(self.now, keep_ms, most);
+        }
+        if self.tasks.answers.stale(self.now, keep_ms, most).is_some() {
+            self.tasks.forget(self.now, keep_ms, most);
+        }
+        if self.board.deadlines.next() <= self.now {
+            self.expire(events);
+        }
+        if self.tasks.next_deadline() <= self.now {
+            self.follow_up(events);
+            self.expire_tasks(events);
+        }
+        self.follow_up(events);
+    }
+
+    /// What follows from what has ended. Mostly nothing, and then it costs nothing.
+    fn follow_up(&mut self, events: &mut Vec<crate::Event>) {
+        if !self.board.loose.is_empty() || !self.troubled.is_empty() {
+            self.settle(events);
+        }
+        if !self.tasks.fresh.is_empty() {
+            self.serve_claims(events);
+        }
     }
 
     pub(crate) fn next_token(&mut self) -> u64 {

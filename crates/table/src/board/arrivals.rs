@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use super::Board;
 use super::slab::NONE;
+use super::{Board, Request};
 
 const ANCHOR_EVERY: u64 = 256;
 
@@ -20,26 +20,24 @@ pub(super) struct Arrivals {
 
 impl Board {
     /// Appends a request: it has the highest seq.
-    pub(super) fn arrive(&mut self, at: u32) {
+    pub(super) fn arrive(&mut self, at: u32, seq: u64) {
         let last = std::mem::replace(&mut self.arrivals.last, at);
-        let seq = self.requests[at].seq;
-        self.requests[at].prev = last;
         if last == NONE {
             self.arrivals.first = at;
         } else {
-            assert!(self.requests[last].seq < seq, "T3: seq grows with every arrival");
-            self.requests[last].next = at;
+            let before = &mut self.requests[last];
+            assert!(before.seq < seq, "T3: seq grows with every arrival");
+            before.next = at;
+            self.requests[at].prev = last;
         }
         if last == NONE || seq.is_multiple_of(ANCHOR_EVERY) {
             self.anchor(at);
         }
     }
 
-    pub(super) fn depart(&mut self, at: u32) {
-        let (prev, next, seq) = {
-            let request = &self.requests[at];
-            (request.prev, request.next, request.seq)
-        };
+    /// Closes the gap that a request left.
+    pub(super) fn depart(&mut self, request: &Request) {
+        let Request { prev, next, .. } = *request;
         match prev {
             NONE => self.arrivals.first = next,
             _ => self.requests[prev].next = next,
@@ -48,8 +46,8 @@ impl Board {
             NONE => self.arrivals.last = prev,
             _ => self.requests[next].prev = prev,
         }
-        if self.requests[at].anchor {
-            self.arrivals.anchors.remove(&seq);
+        if request.anchor {
+            self.arrivals.anchors.remove(&request.seq);
             if next != NONE && !self.requests[next].anchor {
                 self.anchor(next);
             }

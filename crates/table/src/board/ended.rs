@@ -47,11 +47,24 @@ impl<T> Memory<T> {
         Some((self.first, oldest.as_ref().expect("the front is never empty")))
     }
 
+    /// Drops the oldest, and what was taken out behind it.
+    pub(crate) fn pop(&mut self) {
+        self.ring.pop_front();
+        self.first = self.first.wrapping_add(1) % NUMBERS;
+        if self.taken > 0 {
+            self.drop_taken();
+        }
+    }
+
     /// Takes an entry out, wherever it is.
     pub(crate) fn take(&mut self, number: u32) {
         let place = self.place(number);
         self.ring[place].1 = None;
         self.taken += 1;
+        self.drop_taken();
+    }
+
+    fn drop_taken(&mut self) {
         while self.ring.front().is_some_and(|(_, entry)| entry.is_none()) {
             self.ring.pop_front();
             self.first = self.first.wrapping_add(1) % NUMBERS;
@@ -109,10 +122,10 @@ mod tests {
         memory.take(NUMBERS - 1);
         assert_eq!(memory.len(), 3, "one taken from the middle");
         assert_eq!(memory.stale(0, 10, 3), None);
-        memory.take(NUMBERS - 2);
+        memory.pop();
         assert_eq!(memory.iter().collect::<Vec<_>>(), [(2, &20), (3, &30)]);
         assert_eq!(memory.stale(12, 10, 4), Some((0, &20)));
-        memory.take(0);
+        memory.pop();
         assert_eq!((memory.len(), memory.get(1)), (1, &30));
     }
 }

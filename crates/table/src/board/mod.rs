@@ -20,7 +20,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 
 use crate::{Extra, Mode, RequestId};
-use deadlines::{Deadlines, NEVER};
+use deadlines::Deadlines;
 use ended::{EndedId, Memory, NUMBERS};
 use parties::{Parties, remove_index};
 use resources::Resources;
@@ -36,7 +36,7 @@ pub(crate) struct Request {
     pub(crate) token: u64,
     /// When it was granted; while it waits, when it arrived.
     pub(crate) since: u64,
-    /// When its lease ends; while it waits, its wait or its grace. [`NEVER`] for no lease.
+    /// When its lease ends; while it waits, its wait or its grace. `NEVER` for no lease.
     pub(crate) deadline: u64,
     /// Present exactly while there is something in it.
     pub(crate) more: Option<Box<More>>,
@@ -47,18 +47,18 @@ pub(crate) struct Request {
     pub(crate) party: u32,
     /// Its first part; `more.also` has the others.
     pub(crate) part: u32,
-    /// Neighbours in the order of arrival.
-    prev: u32,
-    next: u32,
-    /// Its place among the deadlines.
-    place: u32,
+    /// Neighbours in the order of arrival; the board keeps them.
+    pub(crate) prev: u32,
+    pub(crate) next: u32,
+    /// Its place among the deadlines; the board keeps it.
+    pub(crate) place: u32,
     pub(crate) detect: bool,
     /// A waiter whose connection is gone, or a grant to one that nobody has confirmed yet.
     pub(crate) detached: bool,
     /// Whether an entry of `arrivals.anchors` names it.
-    anchor: bool,
+    pub(crate) anchor: bool,
     /// Whether others are parked on it.
-    has_parked: bool,
+    pub(crate) has_parked: bool,
 }
 
 /// What only some requests have.
@@ -88,6 +88,29 @@ pub(crate) struct Wait {
 }
 
 impl Request {
+    /// A request that is about to enter: its place in the lists comes with that.
+    pub(crate) fn new(id: RequestId, seq: u64, token: u64, since: u64) -> Request {
+        Request {
+            id,
+            seq,
+            token,
+            since,
+            deadline: deadlines::NEVER,
+            more: None,
+            waited_ms: 0,
+            lease_ms: 0,
+            party: NONE,
+            part: NONE,
+            prev: NONE,
+            next: NONE,
+            place: 0,
+            detect: false,
+            detached: false,
+            anchor: false,
+            has_parked: false,
+        }
+    }
+
     pub(crate) fn waiting(&self) -> bool {
         self.token == 0
     }
@@ -132,22 +155,8 @@ pub(crate) struct Crowd {
     pub(crate) modes: [u32; 4],
 }
 
-/// A request that is entering: everything but its place in the indexes.
-#[derive(Clone, Debug)]
-pub(crate) struct Newcomer {
-    pub(crate) id: RequestId,
-    pub(crate) seq: u64,
-    pub(crate) token: u64,
-    pub(crate) since: u64,
-    pub(crate) deadline: u64,
-    pub(crate) waited_ms: u32,
-    pub(crate) lease_ms: u32,
-    pub(crate) detect: bool,
-    pub(crate) detached: bool,
-    pub(crate) more: Option<Box<More>>,
-}
-
 /// What the id index knows of an id.
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Known {
     Live(u32),
     Ended(u32),
@@ -235,7 +244,7 @@ impl Board {
         while let Some((number, ended)) = self.ended.stale(now, keep_ms, most) {
             let hash = self.hash.hash_one(ended.id.hash_bytes());
             remove_index(&mut self.ids, hash, NUMBERS + number);
-            self.ended.take(number);
+            self.ended.pop();
         }
     }
 
@@ -255,83 +264,39 @@ impl Board {
         });
     }
 
-    /// Indexes a newcomer's id: in the place of the ended one it was, if it was one.
-    fn enter_id(&mut self, at: u32) {
-        let hash = self.hash_id(&self.requests[at].id);
-        let id = &self.requests[at].id;
-        let ended = self.ids.find(hash, |other| *other >= NUMBERS && self.id_at(*other) == id);
-        match ended.copied() {
-            Some(old) => {
-                self.ended.take(old - NUMBERS);
-                *self.ids.find_mut(hash, |other| *other == old).expect("just found") = at;
-            }
-            None => self.index_id(hash, at),
-        }
+    /// Forgets an ended id that asks again.
+    pub(crate) fn revive(&mut self, number: u32) {
+        let hash = self.hash_id(&self.ended.get(number).id);
+        remove_index(&mut self.ids, hash, NUMBERS + number);
+        self.ended.take(number);
     }
 
     // ---- requests --------------------------------------------------------------------------
 
-    /// Puts a request on the board, as a holder or at its place in the queues by its token.
-    pub(crate) fn enter(
-        &mut self,
-        newcomer: Newcomer,
-        party: u32,
-        parts: &[(u32, Mode, Mode)],
-    ) -> u32 {
-        let Newcomer {
-            id,
-            seq,
-            token,
-            since,
-            deadline,
-            waited_ms,
-            lease_ms,
-            detect,
-            detached,
-            more,
-        } = newcomer;
-        let at = self.requests.insert(Request {
-            id,
-            seq,
-            token,
-            since,
-            deadline,
-            more,
-            waited_ms,
-            lease_ms,
-            party,
-            part: NONE,
-            prev: NONE,
-            next: NONE,
-            place: 0,
-            detect,
-            detached,
-            anchor: false,
-            has_parked: false,
-        });
-        self.enter_id(at);
-        self.requests[at].place = self.deadlines.insert(deadline, at);
-        self.arrive(at);
+    /// Puts a request on the board, as a holder or at its place in the queues by its token. Its
+    /// parts are resources with the mode they have and the mode first asked for.
+    pub(crate) fn enter(&mut self, request: Request, parts: &[(u32, Mode, Mode)]) -> u32 {
+        let (seq, waiting, deadline) = (request.seq, request.waiting(), request.deadline);
+        let hash = self.hash_id(&request.id);
+        let alias = request.extra().and_then(|extra| extra.alias.clone());
+        let at = self.requests.insert(request);
+        self.index_id(hash, at);
+        let place = self.deadlines.insert(deadline, at);
+        self.arrive(at, seq);
         for (position, (resource, mode, asked)) in parts.iter().enumerate() {
-            let part = PartNode {
-                request: at,
-                resource: *resource,
-                prev: NONE,
-                next: NONE,
-                mode: *mode,
-                asked: *asked,
-            };
+            let (resource, mode, asked) = (*resource, *mode, *asked);
+            let part = PartNode { request: at, resource, prev: NONE, next: NONE, mode, asked };
             let part = self.parts.insert(part);
+            let request = &mut self.requests[at];
             if position == 0 {
-                self.requests[at].part = part;
+                (request.part, request.place) = (part, place);
             } else {
-                self.requests[at].more.get_or_insert_default().also.push(part);
+                request.more.get_or_insert_default().also.push(part);
             }
-            self.link(part);
+            self.link(part, seq, waiting);
         }
         self.count_in(at);
-        let request = &self.requests[at];
-        if let Some(alias) = request.extra().and_then(|extra| extra.alias.clone()) {
+        if let Some(alias) = alias {
             self.aliases.insert(alias, at);
         }
         at
@@ -345,19 +310,17 @@ impl Board {
         }
         self.loosen_parked(at);
         self.count_out(at);
-        self.set_deadline(at, NEVER);
-        self.depart(at);
-        for position in 0.. {
-            let Some(part) = self.part_at(at, position) else { break };
-            let resource = self.parts[part].resource;
-            self.unlink(part);
-            self.parts.remove(part);
-            let node = self.resources.get(resource);
-            if node.holders == NONE && node.crowd == NONE {
+        self.drop_deadline(at);
+        let request = self.requests.remove(at);
+        self.depart(&request);
+        let also = request.more.as_ref().map_or(&[][..], |more| &more.also);
+        for part in std::iter::once(&request.part).chain(also) {
+            let resource = self.parts[*part].resource;
+            if self.unlink(*part, request.waiting()) {
                 self.resources.remove(resource);
             }
+            self.parts.remove(*part);
         }
-        let request = self.requests.remove(at);
         self.parties.leave(request.party);
         if let Some(alias) = request.extra().and_then(|extra| extra.alias.as_deref()) {
             self.aliases.remove(alias);
@@ -370,9 +333,10 @@ impl Board {
         self.count_out(at);
         for position in 0.. {
             let Some(part) = self.part_at(at, position) else { break };
-            self.unlink(part);
+            self.unlink(part, true);
         }
         let request = &mut self.requests[at];
+        let seq = request.seq;
         request.waited_ms = u32::try_from(since - request.since).unwrap_or(u32::MAX);
         (request.token, request.since) = (token, since);
         let more = request.more.as_mut().expect("a waiter has more");
@@ -385,7 +349,7 @@ impl Board {
         }
         for position in 0.. {
             let Some(part) = self.part_at(at, position) else { break };
-            self.link(part);
+            self.link(part, seq, false);
         }
         self.count_in(at);
     }
@@ -397,11 +361,15 @@ impl Board {
         self.count_in(at);
     }
 
-    pub(crate) fn set_deadline(&mut self, at: u32, deadline: u64) {
-        let request = &self.requests[at];
-        if let Some(moved) = self.deadlines.remove(request.deadline, request.place) {
-            self.requests[moved].place = request.place;
+    fn drop_deadline(&mut self, at: u32) {
+        let Request { deadline, place, .. } = self.requests[at];
+        if let Some(moved) = self.deadlines.remove(deadline, place) {
+            self.requests[moved].place = place;
         }
+    }
+
+    pub(crate) fn set_deadline(&mut self, at: u32, deadline: u64) {
+        self.drop_deadline(at);
         let place = self.deadlines.insert(deadline, at);
         let request = &mut self.requests[at];
         (request.deadline, request.place) = (deadline, place);
@@ -418,6 +386,11 @@ impl Board {
 
     pub(crate) fn parts_of(&self, at: u32) -> impl Iterator<Item = u32> {
         (0..).map_while(move |position| self.part_at(at, position))
+    }
+
+    /// Whether a request has a resource in mode E.
+    pub(crate) fn has_e(&self, at: u32) -> bool {
+        self.parts_of(at).any(|part| self.parts[part].mode == Mode::Cumulative)
     }
 
     /// The explicit owner of a request, or [`NONE`].
@@ -437,24 +410,30 @@ impl Board {
     /// `by` is 1 or, to count backwards, `u32::MAX`.
     fn count(&mut self, at: u32, by: u32) {
         let request = &self.requests[at];
-        let (waiting, seq, detect) = (request.waiting(), request.seq, u32::from(request.detect));
+        let (waiting, detect) = (request.waiting(), u32::from(request.detect));
+        let is_e = |part: &u32| self.parts[*part].mode == Mode::Cumulative;
+        let held_e = match &request.more {
+            _ if waiting => 0,
+            None => u32::from(is_e(&request.part)),
+            Some(_) => self.parts_of(at).filter(is_e).count() as u32,
+        };
         if waiting {
             self.waiting = self.waiting.wrapping_add(by);
+        } else if held_e + detect == 0 {
+            return; // nothing that the owner's totals have
         }
         let owner = self.owner_of(at);
         if owner == NONE {
             return;
         }
-        let is_e = |part: u32| self.parts[part].mode == Mode::Cumulative;
-        let held_e =
-            if waiting { 0 } else { self.parts_of(at).filter(|p| is_e(*p)).count() as u32 };
         let node = self.parties.owner_mut(owner);
         node.held_e = node.held_e.wrapping_add(held_e.wrapping_mul(by));
         node.detecting = node.detecting.wrapping_add(detect.wrapping_mul(by));
+        let place = (request.seq, at);
         if waiting && by == 1 {
-            node.waiting.insert((seq, at));
+            node.waiting.insert(place);
         } else if waiting {
-            node.waiting.remove(&(seq, at));
+            node.waiting.remove(&place);
         }
     }
 
@@ -531,62 +510,68 @@ impl Board {
     }
 
     /// Hangs a part on its resource, at its place by seq: nearly always the last.
-    fn link(&mut self, part: u32) {
-        let PartNode { request, resource, mode, .. } = self.parts[part];
-        let waiting = self.requests[request].waiting();
+    fn link(&mut self, part: u32, seq: u64, waiting: bool) {
+        let PartNode { resource, mode, .. } = self.parts[part];
         let node = self.resources.get_mut(resource);
-        if waiting && node.crowd == NONE {
+        if !waiting {
+            let head = node.holders;
+            let head = self.splice(part, seq, head);
+            self.resources.get_mut(resource).holders = head;
+            return;
+        }
+        if node.crowd == NONE {
             node.crowd = self.crowds.insert(Crowd { head: NONE, ..Crowd::default() });
         }
-        let (crowd, holders) = (node.crowd, node.holders);
-        let head = if waiting { self.crowds[crowd].head } else { holders };
-        let new_head = self.splice(part, head);
-        if waiting {
-            let crowd = &mut self.crowds[crowd];
-            crowd.head = new_head;
-            crowd.len += 1;
-            crowd.modes[usize::from(mode.code())] += 1;
+        let at = node.crowd;
+        let head = self.splice(part, seq, self.crowds[at].head);
+        let crowd = &mut self.crowds[at];
+        crowd.head = head;
+        crowd.len += 1;
+        crowd.modes[usize::from(mode.code())] += 1;
+    }
+
+    /// Puts a part into a list and returns the list's head.
+    fn splice(&mut self, part: u32, seq: u64, head: u32) -> u32 {
+        let (prev, next, new_head) = if head == NONE {
+            (part, part, part)
         } else {
-            self.resources.get_mut(resource).holders = new_head;
-        }
+            let after = self.list_back(head, NONE).find(|other| self.seq_of(*other) < seq);
+            let prev = after.unwrap_or(self.parts[head].prev);
+            let next = self.parts[prev].next;
+            self.parts[prev].next = part;
+            self.parts[next].prev = part;
+            (prev, next, if after.is_none() { part } else { head })
+        };
+        let node = &mut self.parts[part];
+        (node.prev, node.next) = (prev, next);
+        new_head
     }
 
-    fn splice(&mut self, part: u32, head: u32) -> u32 {
-        if head == NONE {
-            (self.parts[part].prev, self.parts[part].next) = (part, part);
-            return part;
+    /// Takes a part off its resource; returns whether nobody is left there.
+    fn unlink(&mut self, part: u32, waiting: bool) -> bool {
+        let PartNode { resource, prev, next, mode, .. } = self.parts[part];
+        let alone = next == part;
+        if !alone {
+            self.parts[prev].next = next;
+            self.parts[next].prev = prev;
         }
-        let seq = self.seq_of(part);
-        let after = self.list_back(head, NONE).find(|other| self.seq_of(*other) < seq);
-        let prev = after.unwrap_or(self.parts[head].prev);
-        let next = self.parts[prev].next;
-        (self.parts[part].prev, self.parts[part].next) = (prev, next);
-        self.parts[prev].next = part;
-        self.parts[next].prev = part;
-        if after.is_none() { part } else { head }
-    }
-
-    fn unlink(&mut self, part: u32) {
-        let PartNode { request, resource, prev, next, mode, .. } = self.parts[part];
-        self.parts[prev].next = next;
-        self.parts[next].prev = prev;
         let follow = |head: u32| match head {
-            _ if next == part => NONE,
+            _ if alone => NONE,
             _ if head == part => next,
             _ => head,
         };
-        let waiting = self.requests[request].waiting();
         let node = self.resources.get_mut(resource);
-        if !waiting {
+        if waiting {
+            let crowd = &mut self.crowds[node.crowd];
+            crowd.head = follow(crowd.head);
+            crowd.len -= 1;
+            crowd.modes[usize::from(mode.code())] -= 1;
+            if alone {
+                self.crowds.remove(std::mem::replace(&mut node.crowd, NONE));
+            }
+        } else {
             node.holders = follow(node.holders);
-            return;
         }
-        let crowd = &mut self.crowds[node.crowd];
-        crowd.head = follow(crowd.head);
-        crowd.len -= 1;
-        crowd.modes[usize::from(mode.code())] -= 1;
-        if crowd.len == 0 {
-            self.crowds.remove(std::mem::replace(&mut node.crowd, NONE));
-        }
+        alone && node.holders == NONE && node.crowd == NONE
     }
 }

@@ -92,12 +92,25 @@ impl Resources {
         self.find_hashed(self.hash.hash_one(bytes), bytes)
     }
 
+    /// The hash of a plain key that nobody has: then nothing overlaps it, and it can be inserted
+    /// without looking again.
+    pub(crate) fn vacant(&self, key: &Resource) -> Option<u64> {
+        let hash = self.hash.hash_one(key.as_bytes());
+        let vacant = key.is_plain() && self.find_hashed(hash, key.as_bytes()).is_none();
+        vacant.then_some(hash)
+    }
+
     /// The node of `key`, new or not.
     pub(crate) fn enter(&mut self, key: Resource) -> u32 {
         let hash = self.hash.hash_one(key.as_bytes());
-        if let Some(at) = self.find_hashed(hash, key.as_bytes()) {
-            return at;
+        match self.find_hashed(hash, key.as_bytes()) {
+            Some(at) => at,
+            None => self.insert(key, hash),
         }
+    }
+
+    /// A node for `key`, which has none; `hash` is its hash.
+    pub(crate) fn insert(&mut self, key: Resource, hash: u64) -> u32 {
         let fields = key.arity();
         let node = ResourceNode { key, holders: NONE, crowd: NONE, group: NONE, place: NONE };
         let at = self.nodes.insert(node);

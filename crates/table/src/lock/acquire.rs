@@ -3,9 +3,9 @@
 use crate::board::ended::End;
 use crate::board::parties::Who;
 use crate::board::slab::NONE;
-use crate::board::{Known, More, Newcomer, Wait};
+use crate::board::{Known, More, Request, Wait};
 use crate::error::{Error, What};
-use crate::{Acquire, Blocker, Event, Extra, Grant, Mode, Reply, Table, rules};
+use crate::{Acquire, Blocker, Event, Extra, Grant, Mode, Part, Reply, Table, rules};
 
 use super::Asker;
 use super::admit::long_ms;
@@ -15,7 +15,8 @@ impl Table {
         if let Err(error) = self.admit_id(&ask.id) {
             return Reply::Error(error);
         }
-        match self.board.known(&ask.id) {
+        let known = self.board.known(&ask.id);
+        match known {
             Some(Known::Live(at)) => return self.repeat(at, &ask, events),
             Some(Known::Ended(number)) => {
                 if let End::Grant(cause, _) = self.board.ended.get(number).end {
@@ -30,9 +31,16 @@ impl Table {
         if let Err(error) = admitted {
             return Reply::Error(error);
         }
+        if ask.also.is_empty()
+            && let Some(hash) = self.board.resources.vacant(&ask.part.resource)
+        {
+            self.revive(known);
+            return Reply::Granted(self.grant_new(ask, who, Some(hash)));
+        }
         let asker = Asker::new(&ask, who.owner);
         let Some(blocker) = self.board.first_blocker(asker) else {
-            return Reply::Granted(self.grant_new(ask, who));
+            self.revive(known);
+            return Reply::Granted(self.grant_new(ask, who, None));
         };
         let blocker = self.board.describe(asker, blocker, self.now);
         if ask.wait_ms == 0 {
@@ -46,8 +54,16 @@ impl Table {
         {
             return Reply::Deadlock(crate::Deadlock { blocker, cycle });
         }
+        self.revive(known);
         self.enqueue(ask, who);
         Reply::Waiting(blocker)
+    }
+
+    /// An id that waited, was told to stop, and asks again is not remembered any more.
+    fn revive(&mut self, known: Option<Known>) {
+        if let Some(Known::Ended(number)) = known {
+            self.board.revive(number);
+        }
     }
 
     /// Several separate requests: all are granted now, or none is.
@@ -64,8 +80,9 @@ impl Table {
             }
         }
         let grants = asks.into_iter().map(|ask| {
+            self.revive(self.board.known(&ask.id));
             let who = self.board.parties.look_up(&ask.party);
-            self.grant_new(ask, who)
+            self.grant_new(ask, who, None)
         });
         Reply::GrantedEach(grants.collect())
     }
@@ -99,12 +116,14 @@ impl Table {
         Ok(())
     }
 
-    /// Puts a free request on the board as a holder.
-    fn grant_new(&mut self, ask: Acquire, who: Who) -> Grant {
+    /// Puts a free request on the board as a holder. `vacant` is the hash of its only resource, if
+    /// that is known to be unused.
+    fn grant_new(&mut self, ask: Acquire, who: Who, vacant: Option<u64>) -> Grant {
         let token = self.next_token();
         let max_hold_ms = ask.extra.as_ref().map_or(0, |extra| extra.max_hold_ms);
         let deadline = lease_end(self.now, ask.lease_ms, self.now, max_hold_ms);
-        let at = self.enter(ask, who, token, deadline, None);
+        let standing = Standing { token, deadline, wait: None };
+        let at = self.enter(ask, who, standing, vacant);
         if self.board.requests[at].detect {
             self.trouble(self.board.owner_of(at));
         }
@@ -115,45 +134,42 @@ impl Table {
     fn enqueue(&mut self, ask: Acquire, who: Who) {
         let end = self.now + ask.wait_ms;
         let wait = Wait { asked: self.now, end, grace_ms: 0, grace_end: 0, parked_on: NONE };
-        let at = self.enter(ask, who, 0, end, Some(wait));
+        let standing = Standing { token: 0, deadline: end, wait: Some(wait) };
+        let at = self.enter(ask, who, standing, None);
         let blocker = self.board.parking(Asker::live(&self.board, at));
         self.board.park(at, blocker.expect("L4: only a blocked request queues"));
     }
 
-    fn enter(
-        &mut self,
-        ask: Acquire,
-        who: Who,
-        token: u64,
-        deadline: u64,
-        wait: Option<Wait>,
-    ) -> u32 {
+    fn enter(&mut self, ask: Acquire, who: Who, standing: Standing, vacant: Option<u64>) -> u32 {
+        let Standing { token, deadline, wait } = standing;
         let seq = self.next_seq();
         let party = self.board.parties.enter(ask.party, who);
         let extra = ask.extra.map_or_else(Extra::default, |extra| *extra);
         let needed = wait.is_some() || extra != Extra::default() || !ask.also.is_empty();
         let wait_ms = if wait.is_some() || extra.alias.is_some() { ask.wait_ms } else { 0 };
         let more = needed.then(|| Box::new(More { extra, also: Vec::new(), wait_ms, wait }));
-        let newcomer = Newcomer {
-            id: ask.id,
-            seq,
-            token,
-            since: self.now,
+        let request = Request {
             deadline,
-            waited_ms: 0,
+            party,
             lease_ms: ask.lease_ms as u32,
             detect: ask.detect,
-            detached: false,
             more,
+            ..Request::new(ask.id, seq, token, self.now)
         };
-        let first = (self.board.resources.enter(ask.part.resource), ask.part.mode, ask.part.mode);
+        let resources = &mut self.board.resources;
+        let Part { resource, mode } = ask.part;
+        let first = match vacant {
+            Some(hash) => resources.insert(resource, hash),
+            None => resources.enter(resource),
+        };
         if ask.also.is_empty() {
-            return self.board.enter(newcomer, party, &[first]);
+            return self.board.enter(request, &[(first, mode, mode)]);
         }
         let also = ask.also.into_iter();
-        let also = also.map(|p| (self.board.resources.enter(p.resource), p.mode, p.mode));
-        let parts: Vec<(u32, Mode, Mode)> = std::iter::once(first).chain(also).collect();
-        self.board.enter(newcomer, party, &parts)
+        let also = also.map(|part| (resources.enter(part.resource), part.mode, part.mode));
+        let parts: Vec<(u32, Mode, Mode)> =
+            std::iter::once((first, mode, mode)).chain(also).collect();
+        self.board.enter(request, &parts)
     }
 
     fn repeat(&mut self, at: u32, ask: &Acquire, events: &mut Vec<Event>) -> Reply {
@@ -221,6 +237,13 @@ impl Table {
                 .map(|part| (&self.board.resources.get(part.resource).key, part.asked))
                 .eq(ask.parts().map(|part| (&part.resource, part.mode)))
     }
+}
+
+/// How a request enters: as a holder, or as a waiter with token 0.
+struct Standing {
+    token: u64,
+    deadline: u64,
+    wait: Option<Wait>,
 }
 
 /// When a lease that starts `now` ends, for a grant made at `since`.

@@ -7,7 +7,7 @@ use crate::board::ended::End;
 use crate::board::slab::NONE;
 use crate::error::What;
 use crate::{
-    About, Cause, Detach, Error, Event, Loss, Mode, Part, Reply, RequestId, Table, Target, Text,
+    About, Cause, Detach, Error, Event, Loss, Part, Reply, RequestId, Table, Target, Text,
 };
 
 use super::admit::{long, long_ms};
@@ -108,9 +108,6 @@ impl Table {
     /// Ends everything whose time has come: waiters first, so that a wait that is over is never
     /// granted, then holders.
     pub(crate) fn expire(&mut self, events: &mut Vec<Event>) {
-        if self.board.deadlines.next() > self.now {
-            return;
-        }
         let requests = &self.board.requests;
         let mut due = self.board.deadlines.due(self.now, |at| requests[at].deadline);
         due.sort_unstable_by_key(|at| {
@@ -167,16 +164,16 @@ impl Table {
     }
 
     fn end_request(&mut self, at: u32, end: Option<End>) -> RequestId {
-        let owner = self.board.owner_of(at);
-        let held_e = !self.board.requests[at].waiting()
-            && self.board.parts_of(at).any(|p| self.board.parts[p].mode == Mode::Cumulative);
-        let request = self.board.leave(at);
-        if held_e && owner != NONE && self.board.parties.live_owner(owner).is_some() {
+        let held_e = !self.board.requests[at].waiting() && self.board.has_e(at);
+        let owner = if held_e { self.board.owner_of(at) } else { NONE };
+        let id = self.board.leave(at).id;
+        if self.board.parties.live_owner(owner).is_some() {
             self.trouble(owner);
         }
-        let id = request.id;
         self.board.end_id(at, &id, end, self.now);
-        self.board.forget(self.now, self.settings.ended_ms, self.settings.ended);
+        if self.board.ended.len() as u64 > self.settings.ended {
+            self.board.forget(self.now, self.settings.ended_ms, self.settings.ended);
+        }
         id
     }
 

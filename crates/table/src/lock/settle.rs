@@ -12,13 +12,10 @@
 use super::Asker;
 use super::acquire::lease_end;
 use crate::board::slab::NONE;
-use crate::{Deadlock, Event, Grant, Mode, Table};
+use crate::{Deadlock, Event, Grant, Table};
 
 impl Table {
     pub(crate) fn settle(&mut self, events: &mut Vec<Event>) {
-        if self.board.loose.is_empty() && self.troubled.is_empty() {
-            return;
-        }
         let mut cycles = false;
         loop {
             while let Some((_, at)) = self.board.loose.pop_first() {
@@ -54,8 +51,7 @@ impl Table {
             id: self.board.requests[at].id.clone(),
             grant: Grant { waited_ms, ..self.grant_of(at) },
         });
-        let holds_e = |part| self.board.parts[part].mode == Mode::Cumulative;
-        if self.board.parts_of(at).any(holds_e) {
+        if self.board.has_e(at) {
             self.loosen_behind_waiters(at);
         }
         if self.board.requests[at].detect {

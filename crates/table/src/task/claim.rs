@@ -209,9 +209,6 @@ impl Table {
 
     /// Serves waiting claims with the tasks that became ready, in the order of their arrival.
     pub(crate) fn serve_claims(&mut self, events: &mut Vec<Event>) {
-        if self.tasks.fresh.is_empty() {
-            return;
-        }
         while let Some((claim, at)) = self.next_served() {
             let node = self.tasks.dequeue(claim);
             let (id, pool) = (node.id.clone(), node.pool.clone());
