@@ -45,12 +45,12 @@ impl Default for CheckLevel {
 const FULL_CHECK_REQUESTS: usize = 64;
 
 impl Table {
-    /// Checks every invariant.
+    /// Checks every invariant. Quadratic: for tests and small tables.
     ///
     /// # Panics
     /// If one does not hold; the message begins with its number.
     pub fn check(&self) {
-        if let Some(fault) = self.find_fault() {
+        if let Some(fault) = self.find_fault().or_else(|| self.fault_in_blockers()) {
             panic!("{fault}");
         }
     }
@@ -64,10 +64,11 @@ impl Table {
         }
     }
 
-    /// The first invariant that does not hold.
+    /// The first invariant that does not hold, as far as one look at everything can tell.
     pub(crate) fn find_fault(&self) -> Option<&'static str> {
         self.fault_in_requests()
             .or_else(|| self.fault_in_resources())
+            .or_else(|| self.fault_in_holders())
             .or_else(|| self.fault_in_tasks())
     }
 
@@ -91,26 +92,63 @@ impl Table {
             if !request.waiting() && !tokens.insert(request.token) {
                 return Some("L3: two holders share a token");
             }
+            if request.waiting() && request.wait().parked_on == NONE {
+                return Some("L4: a waiter is parked nowhere");
+            }
+        }
+        (waiting != board.waiting).then_some("L5: waiters are miscounted")
+    }
+
+    /// Holders of one resource go together, so that the first stands for all; then it is enough
+    /// that the first ones of overlapping resources do.
+    fn fault_in_holders(&self) -> Option<&'static str> {
+        let board = &self.board;
+        let together = |a: u32, b: u32| {
+            let (a, b) = (&board.parts[a], &board.parts[b]);
+            let owner = board.owner_of(a.request);
+            let same_owner = owner != NONE && owner == board.owner_of(b.request);
+            rules::together(a.mode, b.mode, same_owner)
+        };
+        for (at, node) in board.resources.iter() {
+            let holders: Vec<u32> = board.list(node.holders).collect();
+            let mut apart = holders.windows(2).any(|pair| !together(pair[0], pair[1]));
+            let Some(first) = holders.first() else { continue };
+            board.resources.overlapping(&node.key, |other| {
+                let head = board.resources.get(other).holders;
+                apart |= other != at && head != NONE && !together(*first, head);
+                apart
+            });
+            if apart {
+                return Some("L1: two holders conflict");
+            }
+        }
+        None
+    }
+
+    /// Everyone against everyone.
+    fn fault_in_blockers(&self) -> Option<&'static str> {
+        let board = &self.board;
+        for at in board.after(0) {
             let asker = Asker::live(board, at);
             let blockers = board.blockers(asker);
-            if !request.waiting() {
+            if !board.requests[at].waiting() {
                 if blockers.iter().any(|other| !board.requests[*other].waiting()) {
                     return Some("L1: two holders conflict");
                 }
                 continue;
             }
-            let Some(first) = board.first_blocker(asker) else {
+            let first = board.first_blocker(asker);
+            if first.is_none() || board.parking(asker).is_none() {
                 return Some("L4: a waiter is free");
-            };
-            if blockers.first() != Some(&first) {
+            }
+            if blockers.first().copied() != first {
                 return Some("L4: the blocker that is named is not the first");
             }
-            let parked_on = request.wait().parked_on;
-            if parked_on == NONE || !board.blocks(asker, parked_on) {
+            if !board.blocks(asker, board.requests[at].wait().parked_on) {
                 return Some("L4: a waiter is parked on what does not block it");
             }
         }
-        (waiting != board.waiting).then_some("L5: waiters are miscounted")
+        None
     }
 
     fn fault_in_resources(&self) -> Option<&'static str> {

@@ -111,6 +111,9 @@ impl fmt::Display for Error {
             Error::TooLong(what, most) => {
                 write!(f, "the {what} is longer than {most} {}; use a shorter one", what.unit())
             }
+            Error::TooMany(What::Resources, most) => {
+                write!(f, "at most {most} resources of one request are allowed; ask for fewer at once")
+            }
             Error::TooMany(what, most) => {
                 write!(f, "there are already {most} {what}, the most allowed; release some or raise the bound")
             }

@@ -14,7 +14,7 @@ use crate::codec::{CodecError, Read, Reader, Writer};
 use crate::command_bytes::{
     read_extra, read_party, read_settings, write_extra, write_party, write_settings,
 };
-use crate::lock::Asker;
+use crate::lock::{Asker, lease_end};
 use crate::{Cause, Extra, Mode, Party, Resource, Table, Text, rules};
 
 /// "Keylatch table".
@@ -169,12 +169,11 @@ impl Table {
         let party = usize::try_from(party).ok().and_then(|party| parties.get(party));
         let Some(party) = party else { return bad };
         if self.board.known(&id).is_some()
-            || self.board.after(seq.saturating_sub(1)).next().is_some()
+            || seq <= self.board.last_seq()
             || since > self.now
             || u64::from(waited_ms) > since
             || token > self.token
             || seq > self.seq
-            || seq == 0
             || (deadline <= self.now && deadline != NEVER)
             || lease_ms == u32::MAX
             || !possible_parts(&parts, token == 0)
@@ -192,6 +191,10 @@ impl Table {
             extra => extra.unwrap_or_default(),
         };
         if extra.max_hold_ms >= u64::from(u32::MAX) || wait_ms >= u64::from(u32::MAX) {
+            return bad;
+        }
+        let longest = lease_end(since, 0, since, extra.max_hold_ms);
+        if token != 0 && deadline > longest {
             return bad;
         }
         let needed = wait.is_some() || extra != Extra::default() || parts.len() > 1;

@@ -6,6 +6,10 @@ use crate::{
     Answer, Applied, Command, Error, Query, Reply, Settings, Stats, check::CheckLevel, rules,
 };
 
+/// Times and tokens from outside stay below this, half of what a snapshot accepts, so that nothing
+/// that is added to them later can overflow. In milliseconds it is 73 million years away.
+const FARTHEST: u64 = crate::snapshot::LATEST / 2;
+
 /// The lock table: a deterministic state machine. Two tables that are given the same commands at
 /// the same times give the same answers and have the same [`Table::state_hash`], on any machine.
 #[derive(Clone, Debug)]
@@ -34,7 +38,7 @@ impl Table {
             settings,
             rules: rules::RULES,
             now: 0,
-            token,
+            token: token.min(FARTHEST),
             seq: 0,
             board: Board::new(hash_seed),
             tasks: Tasks::new(hash_seed),
@@ -66,6 +70,9 @@ impl Table {
             Command::Tick => Reply::Done,
             Command::Settings(settings) => self.set_settings(*settings),
             Command::Rules(version) => self.set_rules(version),
+            Command::TokenFloor(token) if token > FARTHEST => {
+                Reply::Error(Error::BadSetting("a token floor is at most 2^61"))
+            }
             Command::TokenFloor(token) => {
                 self.token = self.token.max(token);
                 Reply::Done
@@ -97,7 +104,7 @@ impl Table {
     /// Nothing will end before this time, unless a command comes; `None` if nothing will end at
     /// all. The driver's ticker sleeps until then.
     pub fn next_deadline(&self) -> Option<u64> {
-        let next = self.board.deadlines.next().min(self.tasks.next_deadline());
+        let next = self.board.deadlines.next().min(self.tasks.next);
         (next != crate::board::deadlines::NEVER).then_some(next)
     }
 
@@ -117,7 +124,7 @@ impl Table {
     }
 
     fn advance(&mut self, at: u64, events: &mut Vec<crate::Event>) {
-        self.now = self.now.max(at);
+        self.now = self.now.max(at.min(FARTHEST));
         let (keep_ms, most) = (self.settings.ended_ms, self.settings.ended);
         if self.board.ended.stale(self.now, keep_ms, most).is_some() {
             self.board.forget(self.now, keep_ms, most);
@@ -128,7 +135,7 @@ impl Table {
         if self.board.deadlines.next() <= self.now {
             self.expire(events);
         }
-        if self.tasks.next_deadline() <= self.now {
+        if self.tasks.next <= self.now {
             self.follow_up(events);
             self.expire_tasks(events);
         }
@@ -136,6 +143,7 @@ impl Table {
     }
 
     /// What follows from what has ended. Mostly nothing, and then it costs nothing.
+    #[inline]
     fn follow_up(&mut self, events: &mut Vec<crate::Event>) {
         if !self.board.loose.is_empty() || !self.troubled.is_empty() {
             self.settle(events);

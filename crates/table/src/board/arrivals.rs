@@ -74,6 +74,11 @@ impl Board {
         })
     }
 
+    /// The highest seq on the board; 0 if it is empty.
+    pub(crate) fn last_seq(&self) -> u64 {
+        if self.arrivals.last == NONE { 0 } else { self.requests[self.arrivals.last].seq }
+    }
+
     /// The youngest first.
     pub(crate) fn youngest_first(&self) -> impl Iterator<Item = u32> {
         let mut at = self.arrivals.last;

@@ -68,13 +68,13 @@ impl Parties {
         let found = self.party_index.find(hash, |at| self.parties[*at].party == *party);
         match found {
             Some(at) => Who { hash, party: *at, owner: self.parties[*at].owner },
-            None => Who { hash, party: NONE, owner: self.find_owner(party).unwrap_or(NONE) },
+            None => Who { hash, party: NONE, owner: self.find_owner(party, hash) },
         }
     }
 
     /// Counts one more request of `party`, of which `who` was just looked up.
     pub(crate) fn enter(&mut self, party: Party, who: Who) -> u32 {
-        let at = if who.party == NONE { self.insert(who.hash, party) } else { who.party };
+        let at = if who.party == NONE { self.insert(who, party) } else { who.party };
         let node = &mut self.parties[at];
         node.requests += 1;
         if node.owner != NONE {
@@ -137,28 +137,23 @@ impl Parties {
         self.parties.len()
     }
 
-    fn insert(&mut self, hash: u64, party: Party) -> u32 {
-        let owner = match self.find_owner(&party) {
-            Some(owner) => owner,
-            None if party.explicit => self.insert_owner(&party.owner),
-            None => NONE,
+    fn insert(&mut self, who: Who, party: Party) -> u32 {
+        let owner = match who.owner {
+            NONE if party.explicit => self.insert_owner(&party.owner, who.hash),
+            owner => owner,
         };
         let at = self.parties.insert(PartyNode { party, owner, requests: 0 });
         let (parties, hasher) = (&self.parties, &self.hash);
-        self.party_index.insert_unique(hash, at, |at| hash_party(hasher, &parties[*at].party));
+        self.party_index.insert_unique(who.hash, at, |at| hash_party(hasher, &parties[*at].party));
         at
     }
 
-    fn find_owner(&self, party: &Party) -> Option<u32> {
-        if !party.explicit {
-            return None;
-        }
-        let hash = self.hash.hash_one(&*party.owner);
-        self.owner_index.find(hash, |at| self.owners[*at].name == party.owner).copied()
+    fn find_owner(&self, party: &Party, hash: u64) -> u32 {
+        let found = self.owner_index.find(hash, |at| self.owners[*at].name == party.owner);
+        found.copied().filter(|_| party.explicit).unwrap_or(NONE)
     }
 
-    fn insert_owner(&mut self, name: &Text) -> u32 {
-        let hash = self.hash.hash_one(&**name);
+    fn insert_owner(&mut self, name: &Text, hash: u64) -> u32 {
         let at = self.owners.insert(OwnerNode {
             name: name.clone(),
             requests: 0,
@@ -172,8 +167,9 @@ impl Parties {
     }
 }
 
+/// By the owner's text alone: parties that differ in the rest are few, and owners hash alike.
 fn hash_party(hash: &FixedState, party: &Party) -> u64 {
-    hash.hash_one((&*party.owner, party.explicit, party.principal.as_deref()))
+    hash.hash_one(&*party.owner)
 }
 
 /// Removes `at` from an index.

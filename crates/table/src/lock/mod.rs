@@ -11,5 +11,6 @@ mod list;
 mod promote;
 mod settle;
 
+pub(crate) use acquire::lease_end;
 pub(crate) use admit::{long, long_ms};
 pub(crate) use blockers::{Asker, left};

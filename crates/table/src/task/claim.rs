@@ -205,6 +205,7 @@ impl Table {
                 (task.state, task.ready, task.lapsed) = (TaskState::Free, end, true);
             });
         }
+        self.tasks.find_next();
     }
 
     /// Serves waiting claims with the tasks that became ready, in the order of their arrival.

@@ -146,6 +146,8 @@ pub(crate) struct Tasks {
     bytes: u64,
     /// The number of the newest task.
     pub(crate) number: u64,
+    /// Nothing here ends earlier than this; it may be later.
+    pub(crate) next: u64,
     /// Tasks that became ready in this step while somebody waited in their pool.
     pub(crate) fresh: BTreeSet<u32>,
 }
@@ -166,6 +168,7 @@ impl Tasks {
             answer_ids: HashMap::with_hasher(hash),
             bytes: 0,
             number: 0,
+            next: NEVER,
             fresh: BTreeSet::new(),
         }
     }
@@ -182,9 +185,10 @@ impl Tasks {
         self.claims.len() as u64
     }
 
-    pub(crate) fn next_deadline(&self) -> u64 {
+    /// Works out `next` anew, once everything due has been dealt with.
+    pub(crate) fn find_next(&mut self) {
         let first = |set: &BTreeSet<(u64, u64, u32)>| set.first().map_or(NEVER, |(at, ..)| *at);
-        first(&self.deadlines).min(first(&self.claim_deadlines))
+        self.next = first(&self.deadlines).min(first(&self.claim_deadlines));
     }
 
     // ---- tasks -----------------------------------------------------------------------------
@@ -250,6 +254,7 @@ impl Tasks {
         let deadline = task.deadline(now);
         if deadline != NEVER {
             self.deadlines.insert((deadline, task.number, at));
+            self.next = self.next.min(deadline);
         }
         let pool = self.pools.get_mut(&task.pool).expect("a task has a pool");
         match task.state {
@@ -316,6 +321,7 @@ impl Tasks {
         pool.waiting += 1;
         self.claim_ids.insert(id, at);
         self.claim_deadlines.insert((deadline, seq, at));
+        self.next = self.next.min(deadline);
     }
 
     pub(crate) fn dequeue(&mut self, at: u32) -> ClaimNode {
@@ -350,6 +356,7 @@ impl Tasks {
         self.claim_deadlines.remove(&(claim.deadline(), claim.seq, at));
         (claim.end, claim.grace) = (end, grace);
         self.claim_deadlines.insert((claim.deadline(), claim.seq, at));
+        self.next = self.next.min(claim.deadline());
     }
 
     /// The first waiting claim whose time has come.
