@@ -75,7 +75,7 @@ impl Table {
     fn fault_in_requests(&self) -> Option<&'static str> {
         let board = &self.board;
         let mut tokens = BTreeSet::new();
-        let (mut last, mut waiting) = (0, 0);
+        let (mut last, mut waiting, mut behind) = (0, 0, 0);
         for at in board.after(0) {
             let request = &board.requests[at];
             if request.seq <= last || request.seq > self.seq {
@@ -92,11 +92,16 @@ impl Table {
             if !request.waiting() && !tokens.insert(request.token) {
                 return Some("L3: two holders share a token");
             }
-            if request.waiting() && request.wait().parked_on == NONE {
-                return Some("L4: a waiter is parked nowhere");
+            if request.waiting() {
+                let parked_on = request.wait().parked_on;
+                if parked_on == NONE {
+                    return Some("L4: a waiter is parked nowhere");
+                }
+                behind += u32::from(board.requests[parked_on].waiting());
             }
         }
-        (waiting != board.waiting).then_some("L5: waiters are miscounted")
+        let counted = (waiting, behind) == (board.waiting, board.behind_waiters);
+        (!counted).then_some("L5: waiters are miscounted")
     }
 
     /// Holders of one resource go together, so that the first stands for all; then it is enough

@@ -182,6 +182,8 @@ pub(crate) struct Board {
     arrivals: arrivals::Arrivals,
     /// How many requests wait.
     pub(crate) waiting: u32,
+    /// How many of them are parked on another waiter.
+    pub(crate) behind_waiters: u32,
 }
 
 impl Board {
@@ -202,6 +204,7 @@ impl Board {
             loose: BTreeSet::new(),
             arrivals: arrivals::Arrivals { first: NONE, last: NONE, anchors: BTreeMap::new() },
             waiting: 0,
+            behind_waiters: 0,
         }
     }
 
@@ -335,6 +338,9 @@ impl Board {
             let Some(part) = self.part_at(at, position) else { break };
             self.unlink(part, true);
         }
+        if self.requests[at].has_parked {
+            self.behind_waiters -= self.parked[&at].len() as u32;
+        }
         let request = &mut self.requests[at];
         let seq = request.seq;
         request.waited_ms = u32::try_from(since - request.since).unwrap_or(u32::MAX);
@@ -443,6 +449,7 @@ impl Board {
         let seq = self.requests[at].seq;
         self.parked.entry(on).or_default().insert((seq, at));
         self.requests[on].has_parked = true;
+        self.behind_waiters += u32::from(self.requests[on].waiting());
         self.requests[at].wait_mut().parked_on = on;
     }
 
@@ -457,7 +464,11 @@ impl Board {
         if !std::mem::take(&mut self.requests[at].has_parked) {
             return;
         }
-        for (seq, waiter) in self.parked.remove(&at).expect("flagged as parked on") {
+        let parked = self.parked.remove(&at).expect("flagged as parked on");
+        if self.requests[at].waiting() {
+            self.behind_waiters -= parked.len() as u32;
+        }
+        for (seq, waiter) in parked {
             self.requests[waiter].wait_mut().parked_on = NONE;
             self.loose.insert((seq, waiter));
         }
@@ -470,6 +481,7 @@ impl Board {
             self.loose.remove(&(seq, at));
             return;
         }
+        self.behind_waiters -= u32::from(self.requests[on].waiting());
         let parked = self.parked.get_mut(&on).expect("parked on it");
         parked.remove(&(seq, at));
         if parked.is_empty() {

@@ -63,7 +63,7 @@ impl Table {
     /// blocked by its E now, and then its owner may pass them.
     pub(crate) fn loosen_behind_waiters(&mut self, holder: u32) {
         let owner = self.board.owner_of(holder);
-        if owner == NONE {
+        if owner == NONE || self.board.behind_waiters == 0 {
             return;
         }
         let behind: Vec<u32> = self

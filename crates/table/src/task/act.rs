@@ -165,7 +165,7 @@ impl Table {
             false => TaskState::Free,
         };
         let kept = task.error.as_ref().map_or(0, |error| error.len() as u64);
-        let room = (self.settings.task_bytes + kept).saturating_sub(self.tasks.bytes());
+        let room = self.settings.task_bytes.saturating_sub(self.tasks.bytes() - kept);
         let error = back.error.map(|error| shorten(&error, room));
         let (version, now) = (self.next_token(), self.now);
         self.tasks.change(at, now, |task| {
