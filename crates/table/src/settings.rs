@@ -76,7 +76,7 @@ settings! {
 
 impl Settings {
     /// Refuses values that the table's own representation cannot hold.
-    pub(crate) fn validate(&self) -> Result<(), Error> {
+    pub fn validate(&self) -> Result<(), Error> {
         let fits = |value: u64, most: u64, why| {
             if value <= most { Ok(()) } else { Err(Error::BadSetting(why)) }
         };

@@ -97,7 +97,13 @@ impl Table {
         table.read_tasks(&mut from)?;
         from.end()?;
         table.park_restored()?;
-        table.find_fault().map_or(Ok(table), |fault| Err(CodecError::Bad(fault)))
+        if let Some(fault) = table.find_fault() {
+            return Err(CodecError::Bad(fault));
+        }
+        if table.snapshot() != bytes {
+            return Err(CodecError::Bad("form: not the bytes that this table would write"));
+        }
+        Ok(table)
     }
 
     /// Each distinct party once, in the order in which the requests first name it.
@@ -206,12 +212,12 @@ impl Table {
         let party = self.board.parties.enter(party.clone(), who);
         let request = Request {
             deadline,
+            more,
             waited_ms,
             lease_ms,
             party,
             detect,
             detached,
-            more,
             ..Request::new(id, seq, token, since)
         };
         let parts: Vec<(u32, Mode, Mode)> = parts

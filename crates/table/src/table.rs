@@ -33,7 +33,13 @@ impl Table {
     /// An empty table. `token` is the last token given out so far: a driver that may have lost
     /// state passes the wall clock in microseconds, so that tokens do not fall back. `hash_seed`
     /// should be unpredictable to clients; nothing the table says depends on it.
+    ///
+    /// # Panics
+    /// If the settings do not pass [`Settings::validate`].
     pub fn new(settings: Settings, token: u64, hash_seed: u64) -> Table {
+        if let Err(error) = settings.validate() {
+            panic!("{error}");
+        }
         Table {
             settings,
             rules: rules::RULES,
@@ -102,7 +108,8 @@ impl Table {
     }
 
     /// Nothing will end before this time, unless a command comes; `None` if nothing will end at
-    /// all. The driver's ticker sleeps until then.
+    /// all. It may be too early (something that ended otherwise still counts), never too late. The
+    /// driver's ticker sleeps until then.
     pub fn next_deadline(&self) -> Option<u64> {
         let next = self.board.deadlines.next().min(self.tasks.next);
         (next != crate::board::deadlines::NEVER).then_some(next)

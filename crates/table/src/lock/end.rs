@@ -167,9 +167,7 @@ impl Table {
         let held_e = !self.board.requests[at].waiting() && self.board.has_e(at);
         let owner = if held_e { self.board.owner_of(at) } else { NONE };
         let id = self.board.leave(at).id;
-        if self.board.parties.live_owner(owner).is_some() {
-            self.trouble(owner);
-        }
+        self.trouble(owner);
         self.board.end_id(at, &id, end, self.now);
         if self.board.ended.len() as u64 > self.settings.ended {
             self.board.forget(self.now, self.settings.ended_ms, self.settings.ended);

@@ -11,6 +11,7 @@
 
 use super::Asker;
 use super::acquire::lease_end;
+use crate::board::parties::OwnerNode;
 use crate::board::slab::NONE;
 use crate::{Deadlock, Event, Grant, Table};
 
@@ -83,9 +84,10 @@ impl Table {
         }
     }
 
-    /// An owner gained or lost something that matters for cycles.
+    /// An owner, if it is still there, gained or lost something that matters for cycles.
     pub(crate) fn trouble(&mut self, owner: u32) {
-        if owner != NONE && !self.board.parties.owner(owner).waiting.is_empty() {
+        let waits = |owner: &OwnerNode| !owner.waiting.is_empty();
+        if self.board.parties.live_owner(owner).is_some_and(waits) {
             self.troubled.push(owner);
         }
     }

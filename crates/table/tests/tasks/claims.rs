@@ -162,8 +162,9 @@ fn a_done_task_never_comes_back() {
     assert!(scene.events().is_empty());
     assert_eq!(scene.update("t", 3), "updated 4 lease none");
     assert_eq!(scene.entry("t").state, TaskState::Done);
-    scene.put_back("t", 4);
-    assert_eq!(scene.entry("t").state, TaskState::Done);
+    assert_eq!(scene.put_back("t", 4), "refused done");
+    let entry = scene.entry("t");
+    assert_eq!((entry.state, entry.version, entry.attempts), (TaskState::Done, 4, 0));
     assert_eq!(scene.retry("r", None), "retried 0");
     assert_eq!(scene.retry("r2", Some("t")), "retried 0");
     assert_eq!(scene.claim("v"), "nothing");

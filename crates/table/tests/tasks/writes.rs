@@ -202,6 +202,17 @@ fn at_the_maximum_of_attempts_a_task_is_failed() {
 }
 
 #[test]
+fn a_failed_task_is_not_put_back() {
+    let mut scene = Scene::with(&[("task_attempts", 1)]);
+    scene.create("t");
+    scene.put_back("t", 1);
+    assert_eq!(scene.put_back("t", 1), "put back 2 failed attempts 1");
+    assert_eq!(scene.put_back("t", 2), "refused failed");
+    let entry = scene.entry("t");
+    assert_eq!((entry.version, entry.attempts, scene.stats().token), (2, 1, 2));
+}
+
+#[test]
 fn the_default_maximum_is_twenty_five() {
     let mut scene = Scene::new();
     scene.create("t");
