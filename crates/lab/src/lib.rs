@@ -2,7 +2,9 @@
 //! sequences, and the comparison of the two with any table that claims to follow the same rules.
 //! Nothing here is published and nothing else depends on it.
 
+pub mod check;
 pub mod compare;
+pub mod fuzz;
 pub mod generate;
 pub mod model;
 pub mod random;

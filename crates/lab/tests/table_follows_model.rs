@@ -41,7 +41,7 @@ impl Subject for Restarting {
 }
 
 fn from_environment() -> (std::ops::Range<u64>, usize) {
-    let seeds = std::env::var("KEYLATCH_SEEDS").unwrap_or_else(|_| "0..5".into());
+    let seeds = std::env::var("KEYLATCH_SEEDS").unwrap_or_else(|_| "0..20".into());
     let (from, to) = seeds.split_once("..").expect("KEYLATCH_SEEDS is from..to");
     let number = |text: &str| text.parse().expect("KEYLATCH_SEEDS has numbers");
     let steps = std::env::var("KEYLATCH_STEPS").unwrap_or_else(|_| "600".into());

@@ -106,7 +106,7 @@ impl Table {
 
     /// Holders of one resource go together, so that the first stands for all; then it is enough
     /// that the first ones of overlapping resources do.
-    fn fault_in_holders(&self) -> Option<&'static str> {
+    pub(crate) fn fault_in_holders(&self) -> Option<&'static str> {
         let board = &self.board;
         let together = |a: u32, b: u32| {
             let (a, b) = (&board.parts[a], &board.parts[b]);
@@ -143,7 +143,7 @@ impl Table {
                 continue;
             }
             let first = board.first_blocker(asker);
-            if first.is_none() || board.parking(asker).is_none() {
+            if first.is_none() || board.parking(at).is_none() {
                 return Some("L4: a waiter is free");
             }
             if blockers.first().copied() != first {
@@ -180,6 +180,9 @@ impl Table {
                 }
             }
         }
+        if self.board.resources.iter().any(|(_, node)| !self.crowd_is_counted(node.crowd)) {
+            return Some("L5: a queue is miscounted");
+        }
         let requests = board.requests.iter();
         if requests.map(|(at, _)| board.parts_of(at).count()).sum::<usize>() != parts {
             return Some("L2: a part hangs nowhere");
@@ -197,6 +200,17 @@ impl Table {
             return Some("L5: an owner or group without request");
         }
         self.fault_in_pairs()
+    }
+
+    fn crowd_is_counted(&self, crowd: u32) -> bool {
+        let board = &self.board;
+        if crowd == NONE {
+            return true;
+        }
+        let crowd = &board.crowds[crowd];
+        let mut modes = [0; 4];
+        board.list(crowd.head).for_each(|part| modes[board.parts[part].mode as usize] += 1);
+        modes == crowd.modes && modes.iter().sum::<u32>() == crowd.len
     }
 
     /// Resources of one request do not overlap each other.

@@ -38,6 +38,7 @@ mod resource;
 pub mod rules;
 mod settings;
 mod snapshot;
+mod standing;
 mod table;
 pub mod task;
 
@@ -54,6 +55,7 @@ pub use reply::{
 pub use request_id::RequestId;
 pub use resource::{ANY, Field, Fields, Resource, ResourceError};
 pub use settings::Settings;
+pub use standing::{Counters, Standing, StandingPart, StandingWait};
 pub use table::Table;
 pub use task::{
     Body, Checked, Claim, Claimed, Create, PutBack, TaskAction, TaskCommand, TaskEvent, TaskReply,

@@ -6,16 +6,15 @@
 
 use twox_hash::XxHash3_64;
 
+use crate::board::Request;
 use crate::board::deadlines::NEVER;
 use crate::board::ended::{End, EndedId};
-use crate::board::slab::NONE;
-use crate::board::{More, Request, Wait};
 use crate::codec::{CodecError, Read, Reader, Writer};
 use crate::command_bytes::{
     read_extra, read_party, read_settings, write_extra, write_party, write_settings,
 };
-use crate::lock::{Asker, lease_end};
-use crate::{Cause, Extra, Mode, Party, Resource, Table, Text, rules};
+use crate::standing::{Standing, StandingPart, StandingWait};
+use crate::{Cause, Extra, Party, Table, Text, rules};
 
 /// "Keylatch table".
 const MAGIC: &[u8; 4] = b"KLTT";
@@ -146,94 +145,58 @@ impl Table {
             let wait = request.wait();
             to.u64(wait.asked);
             to.u64(wait.end);
-            to.u64(wait.grace_ms);
-            to.u64(wait.grace_end);
+            to.option(wait.grace, |to, (grace_ms, end)| {
+                to.u64(grace_ms);
+                to.u64(end);
+            });
         }
     }
 
     fn read_request(&mut self, from: &mut Reader<'_>, parties: &[Party]) -> Read<()> {
-        let bad = Err(CodecError::Bad("request"));
         let id = from.id()?;
         let (seq, token, since) = (from.u64()?, from.u64()?, from.u64()?);
         let deadline = read_time(from)?;
-        let (waited_ms, lease_ms) = (from.u32()?, from.u32()?);
-        let party = from.u64()?;
-        let (detect, detached) = (from.bool()?, from.bool()?);
-        let parts = from.list(|from| Ok((from.resource()?, from.mode()?, from.mode()?)))?;
-        let extra = from.option(read_extra)?;
-        let wait_ms = from.u64()?;
-        let wait = match token {
-            0 => Some(Wait {
-                asked: from.u64()?,
-                end: from.u64()?,
-                grace_ms: from.u64()?,
-                grace_end: from.u64()?,
-                parked_on: NONE,
-            }),
-            _ => None,
-        };
-        let party = usize::try_from(party).ok().and_then(|party| parties.get(party));
-        let Some(party) = party else { return bad };
-        if self.board.known(&id).is_some()
-            || seq <= self.board.last_seq()
-            || since > self.now
-            || u64::from(waited_ms) > since
-            || token > self.token
-            || seq > self.seq
-            || (deadline <= self.now && deadline != NEVER)
-            || lease_ms == u32::MAX
-            || !possible_parts(&parts, token == 0)
-            || (detect && !party.explicit)
-            || !possible_wait(wait.as_ref(), deadline, detached, self.now)
-        {
-            return bad;
-        }
-        let alias = extra.as_ref().and_then(|extra| extra.alias.as_deref());
-        if alias.is_some_and(|alias| self.board.aliases.contains_key(alias)) {
-            return bad;
-        }
-        let extra = match extra {
-            Some(extra) if extra == Extra::default() => return bad,
-            extra => extra.unwrap_or_default(),
-        };
-        if extra.max_hold_ms >= u64::from(u32::MAX) || wait_ms >= u64::from(u32::MAX) {
-            return bad;
-        }
-        let longest = lease_end(since, 0, since, extra.max_hold_ms);
-        if token != 0 && deadline > longest {
-            return bad;
-        }
-        let needed = wait.is_some() || extra != Extra::default() || parts.len() > 1;
-        if !needed && wait_ms != 0 {
-            return bad;
-        }
-        let more = needed.then(|| Box::new(More { extra, also: Vec::new(), wait_ms, wait }));
-        let who = self.board.parties.look_up(party);
-        let party = self.board.parties.enter(party.clone(), who);
-        let request = Request {
-            deadline,
-            more,
+        let (waited_ms, lease_ms) = (from.u64()?, from.u64()?);
+        let party = usize::try_from(from.u64()?).ok().and_then(|party| parties.get(party));
+        let standing = Standing {
+            id,
+            seq,
+            token,
+            since,
+            deadline: (deadline != NEVER).then_some(deadline),
             waited_ms,
             lease_ms,
-            party,
-            detect,
-            detached,
-            ..Request::new(id, seq, token, since)
+            party: party.ok_or(CodecError::Bad("party"))?.clone(),
+            detect: from.bool()?,
+            detached: from.bool()?,
+            parts: from.list(|from| {
+                Ok(StandingPart {
+                    resource: from.resource()?,
+                    mode: from.mode()?,
+                    asked: from.mode()?,
+                })
+            })?,
+            extra: from.option(read_extra)?.unwrap_or_default(),
+            wait_ms: from.u64()?,
+            wait: match token {
+                0 => Some(StandingWait {
+                    asked: from.u64()?,
+                    end: from.u64()?,
+                    grace: from.option(|from| Ok((from.u64()?, from.u64()?)))?,
+                }),
+                _ => None,
+            },
         };
-        let parts: Vec<(u32, Mode, Mode)> = parts
-            .into_iter()
-            .map(|(resource, mode, asked)| (self.board.resources.enter(resource), mode, asked))
-            .collect();
-        self.board.enter(request, &parts);
+        if standing.deadline.is_some_and(|deadline| deadline <= self.now) || !self.seat(standing) {
+            return Err(CodecError::Bad("request"));
+        }
         Ok(())
     }
 
     /// Where everyone is parked is not in a snapshot: it follows from the rest, and shows nowhere.
     fn park_restored(&mut self) -> Read<()> {
-        let waiters: Vec<u32> =
-            self.board.after(0).filter(|at| self.board.requests[*at].waiting()).collect();
-        for at in waiters {
-            let blocker = self.board.parking(Asker::live(&self.board, at));
+        for at in self.waiters() {
+            let blocker = self.board.parking(at);
             self.board.park(at, blocker.ok_or(CodecError::Bad("waiter: nothing blocks it"))?);
         }
         Ok(())
@@ -252,39 +215,6 @@ impl Numbers {
         let next = self.0.len() as u64;
         *self.0.entry(party).or_insert(next)
     }
-}
-
-/// One resource of a request in a snapshot: what, how it is held, how it was asked for.
-type Standing = (Resource, Mode, Mode);
-
-/// Whether a request can have such parts: some, none twice, and modes that promotion can explain.
-fn possible_parts(parts: &[Standing], waiting: bool) -> bool {
-    let promoted = parts.iter().any(|(_, mode, asked)| mode != asked);
-    let optimistic = parts.iter().filter(|(.., asked)| *asked == Mode::Optimistic).count();
-    let explained = |(_, mode, asked): &Standing| match asked {
-        Mode::Shared | Mode::Optimistic if promoted => *mode == Mode::Cumulative,
-        _ => mode == asked,
-    };
-    let apart = |at: usize| parts[..at].iter().all(|(a, ..)| !rules::overlap(a, &parts[at].0));
-    !parts.is_empty()
-        && parts.len() <= 255
-        && (optimistic == 0 || optimistic == parts.len())
-        && !(promoted && waiting)
-        && parts.iter().all(explained)
-        && (0..parts.len()).all(apart)
-}
-
-/// Whether a waiter's deadline is the one that its wait and grace give.
-fn possible_wait(wait: Option<&Wait>, deadline: u64, detached: bool, now: u64) -> bool {
-    let Some(wait) = wait else { return true };
-    let grace = if detached { wait.grace_end } else { NEVER };
-    let sane = |time: u64| time < LATEST;
-    deadline == wait.end.min(grace)
-        && wait.asked <= now
-        && sane(wait.end)
-        && sane(wait.grace_ms)
-        && sane(wait.grace_end)
-        && (!detached || (wait.grace_ms > 0 && wait.grace_end > now))
 }
 
 /// A time, or none.

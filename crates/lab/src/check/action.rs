@@ -141,7 +141,9 @@ impl Action {
             }
             Action::Each(each) => {
                 let asks = world.each[usize::from(each)].iter();
-                Command::AcquireEach(asks.map(|(slot, ask)| world.acquire(*slot, *ask, 0)).collect())
+                Command::AcquireEach(
+                    asks.map(|(slot, ask)| world.acquire(*slot, *ask, 0)).collect(),
+                )
             }
             Action::Release(slot) => Command::Release(target(slot)),
             Action::Cancel(slot) => Command::Cancel(target(slot)),

@@ -4,7 +4,7 @@
 //! The book is also where a state's key comes from. Counters and clocks grow for ever, so the key
 //! has only what can matter to the future: arrival order, the order of tokens, and times as they
 //! are seen from now. That is sound because every step is also checked to move the counters and
-//! the clock forwards only. How long something has been held is left out (it is only shown), but
+//! the clock forwards only. How long something has waited or held is only shown, and left out, but
 //! for requests with a longest hold.
 
 use std::collections::VecDeque;
@@ -34,6 +34,8 @@ pub struct Live {
     pub unconfirmed: bool,
     /// When it arrived.
     pub arrived: u64,
+    /// When it was last asked for.
+    pub asked: u64,
     /// When it was granted.
     pub granted: u64,
     /// When its lease ends, or its wait.
@@ -80,8 +82,6 @@ pub enum How {
     Released,
     /// It waited and was cancelled.
     Cancelled,
-    /// It waited, was told to stop, and has asked again: only its room is still taken.
-    Reused,
 }
 
 /// An id that is remembered.
@@ -128,8 +128,7 @@ impl Book {
 
     /// How the id of this slot ended, if that is remembered.
     pub fn how(&self, slot: u8) -> Option<How> {
-        let mut known = self.ended.iter().filter(|ended| ended.how != How::Reused);
-        known.find(|ended| ended.slot == slot).map(|ended| ended.how)
+        self.ended.iter().find(|ended| ended.slot == slot).map(|ended| ended.how)
     }
 
     /// Takes a request off, to be remembered as `how`.
@@ -186,7 +185,6 @@ impl Book {
                 How::Grant(cause, by) => (cause as u8, by.map_or(u8::MAX, |by| by)),
                 How::Released => (10, 0),
                 How::Cancelled => (11, 0),
-                How::Reused => (12, 0),
             };
             key.extend_from_slice(&[ended.slot, (self.now - ended.at) as u8, how, by]);
         }

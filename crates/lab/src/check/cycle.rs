@@ -7,14 +7,16 @@ use super::rule::{Place, blockers};
 use super::world::World;
 
 /// The youngest waiter that stands on a cycle.
-pub fn youngest(world: &World, places: &[Place]) -> Option<u8> {
+pub(super) fn youngest(world: &World, places: &[Place]) -> Option<u8> {
     let mut waiters = places.iter().rev().filter(|place| !place.held);
-    waiters.find(|place| takes_part(world, place) && stands_on(world, places, place)).map(|p| p.slot)
+    waiters
+        .find(|place| takes_part(world, place) && stands_on(world, places, place))
+        .map(|p| p.slot)
 }
 
 /// Whether `asker`, waiting, stands (or would stand) on a cycle: whether its owner is reached from
 /// the owners it waits for, through all that those wait for.
-pub fn stands_on(world: &World, places: &[Place], asker: &Place) -> bool {
+pub(super) fn stands_on(world: &World, places: &[Place], asker: &Place) -> bool {
     let own = owner(world, asker);
     let mut reached = waits_for(world, places, asker);
     let mut looked = 0;
@@ -34,7 +36,7 @@ pub fn stands_on(world: &World, places: &[Place], asker: &Place) -> bool {
 
 /// Whether `cycle` is one that `asker` would close: each waits for the next, the last for the
 /// first, and the first is the asker's owner.
-pub fn is_one(world: &World, places: &[Place], asker: &Place, cycle: &[Text]) -> bool {
+pub(super) fn is_one(world: &World, places: &[Place], asker: &Place, cycle: &[Text]) -> bool {
     let own = owner(world, asker);
     let names: Vec<&str> = cycle.iter().map(|name| &**name).collect();
     let edge = |from: &str, to: &str, first: bool| {

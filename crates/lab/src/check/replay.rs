@@ -22,7 +22,7 @@ use super::rule::{Place, conflict, first_blocker, may_pass};
 use super::world::World;
 
 /// The state of following one step.
-pub struct Replay<'a> {
+pub(super) struct Replay<'a> {
     world: &'a World,
     coverage: &'a Coverage,
     book: Book,
@@ -31,7 +31,7 @@ pub struct Replay<'a> {
 }
 
 /// The book after a step that was told so.
-pub fn replay(
+pub(super) fn replay(
     world: &World,
     coverage: &Coverage,
     before: &Book,
@@ -104,7 +104,7 @@ impl Replay<'_> {
                     woken += 1;
                     self.may_have(&live.place(self.world));
                     let live = self.hold(live, grant.token);
-                    self.grant(&live, grant);
+                    self.grant(&live, grant, self.book.now - live.asked);
                 }
                 Event::Deadlocked { id, .. } => {
                     let youngest = cycle::youngest(self.world, &self.book.places(self.world));

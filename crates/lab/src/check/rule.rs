@@ -2,6 +2,8 @@
 //! crate under test: what overlaps, which modes go together, who is in the way of whom. Slow and
 //! obvious on purpose; the checker believes this file and nothing else.
 
+use std::fmt;
+
 use keylatch_table::Mode;
 
 use super::world::World;
@@ -13,7 +15,7 @@ pub type PartOf = (u8, Mode);
 pub const MOST_PARTS: usize = 2;
 
 /// The resources of a request, in the order asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Parts {
     list: [PartOf; MOST_PARTS],
     count: u8,
@@ -34,12 +36,18 @@ impl Parts {
 
     /// With every S and O turned into E.
     pub fn promoted(mut self) -> Parts {
-        for (_, mode) in &mut self.list {
+        for (_, mode) in &mut self.list[..usize::from(self.count)] {
             if promotable(*mode) {
                 *mode = Mode::Cumulative;
             }
         }
         self
+    }
+}
+
+impl fmt::Debug for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.list().fmt(f)
     }
 }
 

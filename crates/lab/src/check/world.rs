@@ -242,12 +242,12 @@ impl World {
     pub fn acquire(&self, slot: u8, ask: u8, wait_ms: u64) -> Acquire {
         let asked = self.ask_of(slot, ask);
         let slot = &self.slots[usize::from(slot)];
-        let mut parts = asked.parts.list().iter().map(|(area, mode)| {
-            Part::new(self.areas[usize::from(*area)].resource.clone(), *mode)
-        });
+        let mut parts =
+            asked.parts.list().iter().map(|(area, mode)| {
+                Part::new(self.areas[usize::from(*area)].resource.clone(), *mode)
+            });
         let max_hold_ms = asked.max_hold_ms;
-        let extra =
-            (max_hold_ms > 0).then(|| Box::new(Extra { max_hold_ms, ..Extra::default() }));
+        let extra = (max_hold_ms > 0).then(|| Box::new(Extra { max_hold_ms, ..Extra::default() }));
         Acquire {
             id: slot.id.clone(),
             part: parts.next().expect("a request has a resource"),

@@ -119,6 +119,9 @@ impl Model {
             },
             Command::Tick | Command::Rules(RULES) => Reply::Done,
             Command::Rules(version) => Reply::Error(Error::RulesVersion(*version)),
+            Command::TokenFloor(token) if *token > 1 << 61 => {
+                Reply::Error(Error::BadSetting("a token floor is at most 2^61"))
+            }
             Command::TokenFloor(token) => {
                 self.token = self.token.max(*token);
                 Reply::Done

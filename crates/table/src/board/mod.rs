@@ -53,7 +53,7 @@ pub(crate) struct Request {
     /// Its place among the deadlines; the board keeps it.
     pub(crate) place: u32,
     pub(crate) detect: bool,
-    /// A waiter whose connection is gone, or a grant to one that nobody has confirmed yet.
+    /// A grant to a waiter whose connection was gone, which nobody has confirmed yet.
     pub(crate) detached: bool,
     /// Whether an entry of `arrivals.anchors` names it.
     pub(crate) anchor: bool,
@@ -80,11 +80,17 @@ pub(crate) struct Wait {
     pub(crate) asked: u64,
     /// When the wait ends.
     pub(crate) end: u64,
-    /// While detached: the grace and when it ends.
-    pub(crate) grace_ms: u64,
-    pub(crate) grace_end: u64,
+    /// While its connection is gone: the grace and when it ends.
+    pub(crate) grace: Option<(u64, u64)>,
     /// The request this one is parked on: one of its blockers. [`NONE`] only within a step.
     pub(crate) parked_on: u32,
+}
+
+impl Wait {
+    /// When the waiter leaves: its wait ends, or its grace.
+    pub(crate) fn deadline(&self) -> u64 {
+        self.grace.map_or(self.end, |(_, end)| end.min(self.end))
+    }
 }
 
 impl Request {

@@ -133,10 +133,10 @@ impl Table {
     /// Puts a blocked request in its queues.
     fn enqueue(&mut self, ask: Acquire, who: Who) {
         let end = self.now + ask.wait_ms;
-        let wait = Wait { asked: self.now, end, grace_ms: 0, grace_end: 0, parked_on: NONE };
+        let wait = Wait { asked: self.now, end, grace: None, parked_on: NONE };
         let standing = Standing { token: 0, deadline: end, wait: Some(wait) };
         let at = self.enter(ask, who, standing, None);
-        let blocker = self.board.parking(Asker::live(&self.board, at));
+        let blocker = self.board.parking(at);
         self.board.park(at, blocker.expect("L4: only a blocked request queues"));
     }
 
@@ -196,9 +196,8 @@ impl Table {
         }
         let end = self.now + ask.wait_ms;
         let request = &mut self.board.requests[at];
-        request.detached = false;
         let wait = request.wait_mut();
-        (wait.asked, wait.end) = (self.now, end);
+        (wait.asked, wait.end, wait.grace) = (self.now, end, None);
         request.more.as_mut().expect("a waiter has more").wait_ms = ask.wait_ms;
         self.board.set_deadline(at, end);
         Reply::Waiting(blocker)

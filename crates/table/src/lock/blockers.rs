@@ -67,18 +67,19 @@ impl Board {
         holder.or(waiter).map(|(_, request)| request)
     }
 
-    /// A blocker to wait for, or `None` if the request is free.
-    pub(crate) fn parking(&self, asker: Asker<'_>) -> Option<u32> {
+    /// A blocker for a request on the board to wait for, or `None` if it is free.
+    pub(crate) fn parking(&self, at: u32) -> Option<u32> {
+        let asker = Asker::live(self, at);
         let mut waiter: Option<(u64, u32)> = None;
         let mut holder = None;
         for (resource, mode) in self.asked(asker) {
-            self.resources.overlapping(resource, |at| {
-                let node = self.resources.get(at);
+            self.resources.overlapping(resource, |other| {
+                let node = self.resources.get(other);
                 if node.holders != NONE && self.in_the_way(asker, mode, node.holders) {
                     holder = Some(self.parts[node.holders].request);
                 }
-                if !self.crowd_harmless(asker, mode, at)
-                    && let Some(found) = self.late_in_crowd(asker, mode, at)
+                if !self.crowd_harmless(asker, mode, other)
+                    && let Some(found) = self.late_in_crowd(at, mode, other)
                 {
                     waiter = waiter.max(Some((self.requests[found].seq, found)));
                 }
@@ -224,12 +225,10 @@ impl Board {
 
     /// A request in the queue that blocks the asker: the last before it, or what that one waits
     /// for, or failing both the latest that does.
-    fn late_in_crowd(&self, asker: Asker<'_>, mode: Mode, resource: u32) -> Option<u32> {
+    fn late_in_crowd(&self, at: u32, mode: Mode, resource: u32) -> Option<u32> {
+        let asker = Asker::live(self, at);
         let head = self.crowds[self.resources.get(resource).crowd].head;
-        let own = match asker.what {
-            What::Live(at) => self.parts_of(at).find(|p| self.parts[*p].resource == resource),
-            What::New(_) => None,
-        };
+        let own = self.parts_of(at).find(|part| self.parts[*part].resource == resource);
         let last = self.list_back(head, NONE).next().expect("a queue is not empty");
         if own.is_none() && self.seq_of(last) > asker.seq {
             // Somewhere in the middle of a queue that is not its own: from the front it is near.

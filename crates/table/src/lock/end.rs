@@ -97,11 +97,9 @@ impl Table {
         if grace_ms == 0 {
             return self.withdraw(at, None, events);
         }
-        let request = &mut self.board.requests[at];
-        request.detached = true;
-        let wait = request.wait_mut();
-        (wait.grace_ms, wait.grace_end) = (grace_ms, self.now + grace_ms);
-        let deadline = wait.end.min(wait.grace_end);
+        let wait = self.board.requests[at].wait_mut();
+        wait.grace = Some((grace_ms, self.now + grace_ms));
+        let deadline = wait.deadline();
         self.board.set_deadline(at, deadline);
     }
 

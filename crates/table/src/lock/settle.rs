@@ -9,7 +9,6 @@
 //! - a grant can only free waiters that come after it (they may pass somebody who is blocked by
 //!   the E just granted), so one pass in the order of arrival sees them all.
 
-use super::Asker;
 use super::acquire::lease_end;
 use crate::board::parties::OwnerNode;
 use crate::board::slab::NONE;
@@ -20,7 +19,7 @@ impl Table {
         let mut cycles = false;
         loop {
             while let Some((_, at)) = self.board.loose.pop_first() {
-                match self.board.parking(Asker::live(&self.board, at)) {
+                match self.board.parking(at) {
                     Some(blocker) => self.board.park(at, blocker),
                     None => self.grant_waiter(at, events),
                 }
@@ -40,13 +39,12 @@ impl Table {
     fn grant_waiter(&mut self, at: u32, events: &mut Vec<Event>) {
         let token = self.next_token();
         let request = &self.board.requests[at];
-        let lease_ms = match request.detached {
-            true => request.wait().grace_ms,
-            false => u64::from(request.lease_ms),
-        };
+        let grace = request.wait().grace;
+        let lease_ms = grace.map_or(u64::from(request.lease_ms), |(grace_ms, _)| grace_ms);
         let end = lease_end(self.now, lease_ms, self.now, request.max_hold_ms());
         let waited_ms = self.now - request.wait().asked;
         self.board.hold(at, token, self.now);
+        self.board.requests[at].detached = grace.is_some();
         self.board.set_deadline(at, end);
         events.push(Event::Granted {
             id: self.board.requests[at].id.clone(),

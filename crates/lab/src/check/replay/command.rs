@@ -63,7 +63,7 @@ impl Replay<'_> {
             Reply::Granted(grant) => {
                 self.may_have(&asker);
                 let live = self.enter(asking.slot, asking.ask, grant.token);
-                self.grant(&live, grant);
+                self.grant(&live, grant, 0);
             }
             Reply::Busy(blocker) if !asking.wait => {
                 self.named(&self.book.clone(), blocker, &asker);
@@ -78,8 +78,7 @@ impl Replay<'_> {
             Reply::Deadlock(deadlock) if detects => {
                 self.coverage.mark(Mark::CycleRefused);
                 self.named(&self.book.clone(), &deadlock.blocker, &asker);
-                let right = on_cycle
-                    && cycle::is_one(self.world, &places, &asker, &deadlock.cycle);
+                let right = on_cycle && cycle::is_one(self.world, &places, &asker, &deadlock.cycle);
                 self.faults.expect(right, Rule::NoCycleIsLeft, || {
                     format!("{asker:?} was refused for {deadlock:?}")
                 });
@@ -92,10 +91,7 @@ impl Replay<'_> {
     fn enter(&mut self, slot: u8, ask: u8, token: u64) -> Live {
         let now = self.book.now;
         let asked = self.world.ask_of(slot, ask);
-        let reused = |ended: &&mut crate::check::book::Ended| ended.slot == slot;
-        if let Some(ended) = self.book.ended.iter_mut().find(reused) {
-            ended.how = How::Reused;
-        }
+        self.book.ended.retain(|ended| ended.slot != slot);
         self.book.seq += 1;
         let mut live = Live {
             slot,
@@ -105,6 +101,7 @@ impl Replay<'_> {
             promoted: false,
             unconfirmed: false,
             arrived: now,
+            asked: now,
             granted: now,
             end: now + asked.wait_ms,
             grace: None,
@@ -129,11 +126,12 @@ impl Replay<'_> {
                     live.unconfirmed = false;
                     live.end = live.lease_end(asked, now, asked.lease_ms);
                 }
-                self.grant(&live, grant);
+                self.grant(&live, grant, 0);
             }
             Reply::Waiting(blocker) if !live.held() && asking.wait => {
                 self.named(&self.book.clone(), blocker, &asker);
                 live.grace = None;
+                live.asked = now;
                 live.end = now + asked.wait_ms;
             }
             Reply::Busy(blocker) if !live.held() && !asking.wait => {
@@ -172,7 +170,7 @@ impl Replay<'_> {
                 self.coverage.mark(Mark::GrantedEach);
                 for ((slot, ask), grant) in asks.iter().zip(grants) {
                     let live = self.enter(*slot, *ask, grant.token);
-                    self.grant(&live, grant);
+                    self.grant(&live, grant, 0);
                 }
             }
             (Reply::Busy(blocker), Some(asker)) => {
@@ -279,7 +277,7 @@ impl Replay<'_> {
         }
         if live.promoted {
             return match reply {
-                Reply::Promoted(grant) => self.grant(&live, grant),
+                Reply::Promoted(grant) => self.grant(&live, grant, 0),
                 _ => self.odd(Rule::PromoteSupersedes, reply),
             };
         }
@@ -288,7 +286,9 @@ impl Replay<'_> {
             .book
             .places(self.world)
             .into_iter()
-            .filter(|other| other.held && other.slot != slot && conflict(self.world, other, &wanted))
+            .filter(|other| {
+                other.held && other.slot != slot && conflict(self.world, other, &wanted)
+            })
             .partition(|other| other.parts.list().iter().any(|part| part.1 == Mode::Optimistic));
         match (reply, others.first()) {
             (Reply::Busy(blocker), Some(first)) => {
@@ -303,7 +303,7 @@ impl Replay<'_> {
                 self.token(grant.token);
                 let promoted = Live { promoted: true, token: grant.token, ..live };
                 *self.book.live_mut(slot).expect("it is live") = promoted;
-                self.grant(&promoted, grant);
+                self.grant(&promoted, grant, 0);
             }
             _ => self.odd(Rule::PromoteSupersedes, reply),
         }

@@ -42,38 +42,35 @@ impl Replay<'_> {
         });
     }
 
-    /// A grant says what the book has of the holder.
-    pub(super) fn grant(&mut self, live: &Live, grant: &Grant) {
+    /// A grant says what the book has of the holder, who waited so long since it last asked.
+    pub(super) fn grant(&mut self, live: &Live, grant: &Grant, waited_ms: u64) {
         let now = self.book.now;
         self.faults.expect(grant.token == live.token, Rule::TokenOrder, || {
             format!("{grant:?} of {live:?}")
         });
-        let waited_ms = live.granted - live.arrived;
         let times = grant.lease_ms == left(live, now) && grant.waited_ms == waited_ms;
-        self.faults.expect(times, Rule::DeadlinesAreKept, || {
-            format!("{grant:?} of {live:?} at {now}")
-        });
+        self.faults
+            .expect(times, Rule::DeadlinesAreKept, || format!("{grant:?} of {live:?} at {now}"));
     }
 
     /// The next event says that this request left.
     pub(super) fn leaves(&mut self, live: &Live, right: impl Fn(&Event) -> bool, rule: Rule) {
         let event = self.events.next();
-        self.faults.expect(event.is_some_and(right), rule, || {
-            format!("{event:?} where {live:?} left")
-        });
+        self.faults
+            .expect(event.is_some_and(right), rule, || format!("{event:?} where {live:?} left"));
         self.about(live, event);
     }
 
     /// An event about a request that left says which one and what it was.
     pub(super) fn about(&mut self, live: &Live, event: Option<&Event>) {
-        let (id, about) = match event {
-            Some(
-                Event::TimedOut { id, about, .. }
-                | Event::Withdrawn { id, about }
-                | Event::Deadlocked { id, about, .. }
-                | Event::Lost { id, about, .. },
-            ) => (id, about),
-            _ => return self.faults.add(Rule::EveryChangeIsTold, "no event of an end"),
+        let Some(
+            Event::TimedOut { id, about, .. }
+            | Event::Withdrawn { id, about }
+            | Event::Deadlocked { id, about, .. }
+            | Event::Lost { id, about, .. },
+        ) = event
+        else {
+            return self.faults.add(Rule::EveryChangeIsTold, "no event of an end");
         };
         let slot = &self.world.slots[usize::from(live.slot)];
         let parts = live.parts(self.world);
@@ -89,9 +86,8 @@ impl Replay<'_> {
             && about.owner == slot.party.owner
             && about.principal == slot.party.principal
             && about.parts == parts;
-        self.faults.expect(right, Rule::EveryChangeIsTold, || {
-            format!("{id:?} {about:?} of {live:?}")
-        });
+        self.faults
+            .expect(right, Rule::EveryChangeIsTold, || format!("{id:?} {about:?} of {live:?}"));
     }
 
     /// A reply that must be exactly this.

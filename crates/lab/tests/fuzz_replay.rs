@@ -1,0 +1,239 @@
+//! The fuzz targets on stable Rust: every input of the corpus in `fuzz/`, then inputs made from
+//! seeds. `scripts/fuzz` looks for new ones; what it finds joins the corpus.
+
+#![allow(missing_docs)]
+
+use std::{
+    fmt::Write as _,
+    fs,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+};
+
+use keylatch_lab::{
+    fuzz,
+    generate::{Generator, Profile},
+    model::{Bug, Model},
+    random::Random,
+};
+use keylatch_table::{Command, Settings, Table};
+
+/// Made inputs a target: a few seconds in a dev build.
+const MADE: u64 = 2_000;
+
+type Target = (&'static str, fn(&[u8]));
+
+const COMMANDS: Target = ("commands", fuzz::commands);
+const SCRIPT: Target = ("script", fuzz::script);
+const SNAPSHOT: Target = ("snapshot", fuzz::snapshot);
+
+fn folder(target: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target)
+}
+
+/// The committed inputs of a target, by name; there must be some.
+fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
+    let folder = folder(target);
+    let entries =
+        fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut inputs = entries
+        .map(|entry| {
+            let entry = entry.expect("a readable folder");
+            let name = entry.file_name().to_string_lossy().into_owned();
+            (name, fs::read(entry.path()).expect("a readable file"))
+        })
+        .collect::<Vec<_>>();
+    inputs.sort();
+    assert!(!inputs.is_empty(), "the corpus of {target} is empty");
+    inputs
+}
+
+/// Runs a target; a failure shows the whole input.
+fn passes((name, body): Target, origin: &str, input: &[u8]) {
+    if catch_unwind(AssertUnwindSafe(|| body(input))).is_err() {
+        let hex = input.iter().fold(String::new(), |mut text, byte| {
+            _ = write!(text, "{byte:02x}");
+            text
+        });
+        panic!("{name} fails on {origin}: {hex}");
+    }
+}
+
+// ---- inputs from seeds ---------------------------------------------------------------------
+
+/// Commands of a random run and their times.
+fn run(seed: u64, profile: Profile, steps: usize) -> Vec<(u64, Command)> {
+    let mut model = Model::new(profile.settings(), 0);
+    let mut generator = Generator::new(seed, profile);
+    let next = |_| {
+        let (at, command) = generator.next(&model);
+        model.apply(at, &command);
+        (at, command)
+    };
+    (0..steps).map(next).collect()
+}
+
+fn log(seed: u64, steps: usize) -> Vec<u8> {
+    let number = seed as usize % Profile::ALL.len();
+    let commands = run(seed, Profile::ALL[number], steps);
+    fuzz::log((Profile::ALL.len() + number) as u8, &commands)
+}
+
+fn bytes(seed: u64, most: u64) -> Vec<u8> {
+    let mut random = Random::new(seed);
+    (0..random.below(most)).map(|_| random.bits() as u8).collect()
+}
+
+/// A snapshot from the middle of a random run.
+fn image(seed: u64, steps: usize) -> Vec<u8> {
+    let profile = Profile::ALL[seed as usize % Profile::ALL.len()];
+    let mut table = Table::new(profile.settings(), 0, seed);
+    for (at, command) in run(seed, profile, steps) {
+        table.apply(at, command);
+    }
+    if seed.is_multiple_of(3) {
+        return table.snapshot();
+    }
+    // The usual settings, so that what follows them can be an input by itself.
+    table.apply(0, Command::Settings(Box::default()));
+    table.snapshot()
+}
+
+/// The same as an input: whole, or only what follows the settings.
+fn image_input(seed: u64, steps: usize) -> Vec<u8> {
+    let image = image(seed, steps);
+    let body = image.strip_prefix(&*fuzz::head()).map(|body| body[..body.len() - 8].to_vec());
+    body.unwrap_or(image)
+}
+
+/// A few changes of the kind that a fuzzer makes.
+fn mutate(random: &mut Random, input: &mut Vec<u8>, other: &[u8]) {
+    for _ in 0..random.between(1, 4) {
+        let at = random.below(input.len() as u64 + 1) as usize;
+        let end = (at + random.below(12) as usize).min(input.len());
+        match random.below(6) {
+            0 if at < input.len() => input[at] ^= 1 << random.below(8),
+            1 if at < input.len() => input[at] = *random.pick(&[0, 1, 0x7f, 0x80, 0xff]),
+            2 => input.insert(at, random.bits() as u8),
+            3 => drop(input.drain(at..end)),
+            4 => {
+                let copy = input[at..end].to_vec();
+                let to = random.below(input.len() as u64 + 1) as usize;
+                input.splice(to..to, copy);
+            }
+            _ if !other.is_empty() => {
+                let from = random.below(other.len() as u64) as usize;
+                let piece = &other[from..(from + 12).min(other.len())];
+                input.splice(at..end, piece.iter().copied());
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Replays the corpus, then as many inputs again and again, changed and made anew.
+fn replay(target: Target, make: impl Fn(u64) -> Vec<u8>) {
+    let corpus = corpus(target.0);
+    for (name, input) in &corpus {
+        passes(target, name, input);
+    }
+    for seed in 0..MADE {
+        let mut random = Random::new(seed);
+        let mut input = match seed % 4 {
+            0 => make(seed),
+            _ => random.pick(&corpus).1.clone(),
+        };
+        if seed % 8 > 0 {
+            mutate(&mut random, &mut input, &corpus[seed as usize % corpus.len()].1);
+        }
+        passes(target, &format!("the input made from seed {seed}"), &input);
+    }
+}
+
+#[test]
+fn commands_pass_from_the_corpus_and_from_seeds() {
+    replay(COMMANDS, |seed| if seed % 3 == 0 { bytes(seed, 200) } else { log(seed, 12) });
+}
+
+#[test]
+fn scripts_pass_from_the_corpus_and_from_seeds() {
+    replay(SCRIPT, |seed| bytes(seed, 300));
+}
+
+#[test]
+fn snapshots_pass_from_the_corpus_and_from_seeds() {
+    replay(SNAPSHOT, |seed| if seed % 3 == 0 { bytes(seed, 200) } else { image_input(seed, 25) });
+}
+
+// ---- the controls: what is wrong is noticed -------------------------------------------------
+
+fn fails(body: impl FnOnce()) -> bool {
+    catch_unwind(AssertUnwindSafe(body)).is_err()
+}
+
+#[test]
+fn the_corpus_notices_every_mistake_that_is_planted_in_the_model() {
+    let (logs, scripts) = (corpus("commands"), corpus("script"));
+    for bug in Bug::ALL {
+        let planted = |settings: Settings, token| Model::new(settings, token).with_bug(bug);
+        let by_logs = || logs.iter().any(|(_, i)| fails(|| fuzz::commands_beside(i, planted)));
+        let by_scripts = || scripts.iter().any(|(_, i)| fails(|| fuzz::script_beside(i, planted)));
+        assert!(by_scripts() || by_logs(), "{bug:?} was not noticed");
+    }
+}
+
+#[test]
+fn a_snapshot_with_any_byte_damaged_cut_off_or_added_is_refused() {
+    for seed in 0..9 {
+        let image = image(seed, 40);
+        assert!(Table::restore(&image, 1).is_ok());
+        for at in 0..image.len() {
+            let mut damaged = image.clone();
+            damaged[at] ^= 1 << (at % 8);
+            assert!(Table::restore(&damaged, 1).is_err(), "seed {seed}: byte {at} is not checked");
+            assert!(Table::restore(&image[..at], 1).is_err(), "seed {seed}: {at} bytes are enough");
+        }
+        assert!(Table::restore(&[&image[..], &[0]].concat(), 1).is_err());
+    }
+}
+
+/// When the format changes, a corpus of snapshots can become one of bytes that are all refused.
+#[test]
+fn the_corpus_has_snapshots_that_are_accepted_and_some_that_are_refused() {
+    let corpus = corpus("snapshot");
+    let accepted = |bytes: &Vec<u8>| Table::restore(bytes, 1).is_ok();
+    let good = corpus.iter().filter(|(_, input)| fuzz::readings(input).iter().any(accepted));
+    let good = good.count();
+    assert!(good >= 10, "only {good} snapshots of the corpus are accepted: `write_seeds` anew");
+    assert!(good < corpus.len(), "no input of the corpus is damaged");
+}
+
+#[test]
+fn a_snapshot_that_is_not_that_of_the_table_is_noticed() {
+    let table = Table::new(Settings::default(), 7, 1);
+    fuzz::assert_one_snapshot(&table.snapshot(), &table);
+    let other = Table::new(Settings::default(), 8, 1);
+    assert!(fails(|| fuzz::assert_one_snapshot(&other.snapshot(), &table)));
+}
+
+#[test]
+#[ignore = "writes files: the seeds that a new corpus begins with"]
+fn write_seeds() {
+    let write = |target: &str, name: &str, input: &[u8]| {
+        let folder = folder(target);
+        fs::create_dir_all(&folder).expect("a folder that can be made");
+        fs::write(folder.join(name), input).expect("a folder to write to");
+    };
+    for seed in 0..27 {
+        write("commands", &format!("seed-{seed}"), &log(seed, 40));
+        write("script", &format!("seed-{seed}"), &bytes(seed, 400));
+        write("snapshot", &format!("seed-{seed}"), &image_input(seed, 40));
+    }
+    for bug in Bug::ALL {
+        let planted = |settings: Settings, token| Model::new(settings, token).with_bug(bug);
+        let notices = |log: &Vec<u8>| fails(|| fuzz::commands_beside(log, planted));
+        let lengths = [20, 40, 80].into_iter().flat_map(|steps| (0..90).map(move |s| (s, steps)));
+        let found = lengths.map(|(seed, steps)| log(seed, steps)).find(notices);
+        write("commands", &format!("notices-{bug:?}"), &found.expect("some run notices it"));
+    }
+}
