@@ -61,7 +61,7 @@ settings! {
     /// How long an ended id is remembered.
     ended_ms = 60_000,
     /// How many ended ids are remembered, and how many answers to task commands.
-    ended = 100_000,
+    ended = 50_000,
     /// Bytes of a pool's name and of a task's key.
     task_key_bytes = 512,
     /// Bytes of a task's body.

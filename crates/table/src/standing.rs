@@ -180,7 +180,8 @@ impl Table {
             .into_iter()
             .map(|part| (self.board.resources.enter(part.resource), part.mode, part.asked))
             .collect();
-        self.board.enter(request, &parts);
+        let hash = self.board.hash_id(&request.id);
+        self.board.enter(request, hash, &parts);
         true
     }
 

@@ -150,7 +150,8 @@ impl Table {
     }
 
     /// What follows from what has ended. Mostly nothing, and then it costs nothing.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always)] // a call costs more than what it mostly does
     fn follow_up(&mut self, events: &mut Vec<crate::Event>) {
         if !self.board.loose.is_empty() || !self.troubled.is_empty() {
             self.settle(events);

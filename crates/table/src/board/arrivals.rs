@@ -1,7 +1,7 @@
 //! All live requests in the order of arrival, and a quick way into the middle of that list.
 //!
-//! Every 256th arrival is an *anchor*, found by its seq; when an anchor leaves, the next in the
-//! list takes over. So a page of a listing starts within 256 steps of its cursor, however many
+//! Every 256th arrival is an *anchor*, found by its seq; when an anchor leaves, the one
+//! before it takes over, if there is one: it has been there longer and is likely to stay. So a page of a listing starts within 256 steps of its cursor, however many
 //! requests there are.
 
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ impl Board {
             before.next = at;
             self.requests[at].prev = last;
         }
-        if last == NONE || seq.is_multiple_of(ANCHOR_EVERY) {
+        if seq.is_multiple_of(ANCHOR_EVERY) {
             self.anchor(at);
         }
     }
@@ -48,8 +48,8 @@ impl Board {
         }
         if request.anchor {
             self.arrivals.anchors.remove(&request.seq);
-            if next != NONE && !self.requests[next].anchor {
-                self.anchor(next);
+            if prev != NONE && !self.requests[prev].anchor {
+                self.anchor(prev);
             }
         }
     }
@@ -87,5 +87,67 @@ impl Board {
             at = self.requests[here].prev;
             Some(here)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Mode, Party, Resource};
+
+    fn arrive(board: &mut Board, seq: u64) -> u32 {
+        let party = Party::client("c");
+        let who = board.parties.look_up(&party);
+        let resource = Resource::plain(&seq.to_string()).unwrap();
+        let resource = board.resources.enter(resource);
+        let mut request = Request::new(seq.to_string().as_str().into(), seq, 1, 0);
+        request.party = board.parties.enter(party, who);
+        let hash = board.hash_id(&request.id);
+        board.enter(request, hash, &[(resource, Mode::Exclusive, Mode::Exclusive)])
+    }
+
+    /// The most steps from an anchor, or the beginning, to the next one.
+    fn longest_gap(board: &Board) -> usize {
+        let (mut gap, mut longest) = (0, 0);
+        for at in board.after(0) {
+            let request = &board.requests[at];
+            assert_eq!(board.arrivals.anchors.get(&request.seq), request.anchor.then_some(&at));
+            gap = if request.anchor { 0 } else { gap + 1 };
+            longest = longest.max(gap);
+        }
+        longest
+    }
+
+    #[test]
+    fn an_anchor_is_never_far_whoever_leaves() {
+        let mut board = Board::new(1);
+        let slots: Vec<u32> = (1..=5_000).map(|seq| arrive(&mut board, seq)).collect();
+        assert_eq!(longest_gap(&board), 255);
+        // All anchors but the first leave; those before them take over.
+        for seq in (512..=5_000u64).step_by(256) {
+            board.leave(slots[seq as usize - 1]);
+        }
+        assert_eq!((longest_gap(&board), board.arrivals.anchors.len()), (255, 19));
+        // One that takes over where an anchor stands already changes nothing.
+        board.leave(slots[510]);
+        assert_eq!(board.arrivals.anchors.len(), 19);
+        // Two in three leave: what is left is still close to an anchor.
+        for seq in 1..=5_000u64 {
+            let gone = seq == 511 || (seq >= 512 && seq.is_multiple_of(256));
+            if !seq.is_multiple_of(3) && !gone {
+                board.leave(slots[seq as usize - 1]);
+            }
+        }
+        assert!(longest_gap(&board) <= 255);
+        let seqs: Vec<u64> = board.after(3_000).map(|at| board.requests[at].seq).collect();
+        let expected: Vec<u64> = (3_001..=5_000)
+            .filter(|seq: &u64| seq.is_multiple_of(3) && !seq.is_multiple_of(256))
+            .collect();
+        assert_eq!(seqs, expected);
+        assert_eq!(board.last_seq(), 4_998);
+        // Those at the front leave in order: nothing to take over, the list begins there.
+        let left: Vec<u32> = board.after(0).collect();
+        left.into_iter().for_each(|at| drop(board.leave(at)));
+        assert_eq!((board.arrivals.anchors.len(), board.last_seq()), (0, 0));
     }
 }

@@ -9,12 +9,12 @@
 pub(crate) mod arrivals;
 pub(crate) mod deadlines;
 pub(crate) mod ended;
+pub(crate) mod hash;
 pub(crate) mod parties;
 pub(crate) mod resources;
 pub(crate) mod slab;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
@@ -22,6 +22,7 @@ use hashbrown::HashTable;
 use crate::{Extra, Mode, RequestId};
 use deadlines::Deadlines;
 use ended::{EndedId, Memory, NUMBERS};
+use hash::KeyHash;
 use parties::{Parties, remove_index};
 use resources::Resources;
 use slab::{NONE, Slab};
@@ -170,7 +171,7 @@ pub(crate) enum Known {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Board {
-    hash: FixedState,
+    hash: KeyHash,
     pub(crate) requests: Slab<Request>,
     pub(crate) parts: Slab<PartNode>,
     pub(crate) resources: Resources,
@@ -194,7 +195,7 @@ pub(crate) struct Board {
 
 impl Board {
     pub(crate) fn new(hash_seed: u64) -> Board {
-        let hash = FixedState::with_seed(hash_seed);
+        let hash = KeyHash::new(hash_seed);
         Board {
             hash: hash.clone(),
             requests: Slab::default(),
@@ -205,8 +206,8 @@ impl Board {
             deadlines: Deadlines::default(),
             ended: Memory::default(),
             ids: HashTable::new(),
-            aliases: HashMap::with_hasher(hash.clone()),
-            parked: HashMap::with_hasher(hash),
+            aliases: HashMap::with_hasher(hash.state()),
+            parked: HashMap::with_hasher(hash.state()),
             loose: BTreeSet::new(),
             arrivals: arrivals::Arrivals { first: NONE, last: NONE, anchors: BTreeMap::new() },
             waiting: 0,
@@ -217,7 +218,12 @@ impl Board {
     // ---- ids -------------------------------------------------------------------------------
 
     pub(crate) fn known(&self, id: &RequestId) -> Option<Known> {
-        let found = *self.ids.find(self.hash_id(id), |at| self.id_at(*at) == id)?;
+        self.known_by(self.hash_id(id), id)
+    }
+
+    /// The same for a caller that needs the hash again.
+    pub(crate) fn known_by(&self, hash: u64, id: &RequestId) -> Option<Known> {
+        let found = *self.ids.find(hash, |at| self.id_at(*at) == id)?;
         Some(if found < NUMBERS { Known::Live(found) } else { Known::Ended(found - NUMBERS) })
     }
 
@@ -251,14 +257,14 @@ impl Board {
     /// Forgets ended ids that are too old or too many.
     pub(crate) fn forget(&mut self, now: u64, keep_ms: u64, most: u64) {
         while let Some((number, ended)) = self.ended.stale(now, keep_ms, most) {
-            let hash = self.hash.hash_one(ended.id.hash_bytes());
+            let hash = self.hash.of(ended.id.hash_bytes());
             remove_index(&mut self.ids, hash, NUMBERS + number);
             self.ended.pop();
         }
     }
 
-    fn hash_id(&self, id: &RequestId) -> u64 {
-        self.hash.hash_one(id.hash_bytes())
+    pub(crate) fn hash_id(&self, id: &RequestId) -> u64 {
+        self.hash.of(id.hash_bytes())
     }
 
     fn id_at(&self, at: u32) -> &RequestId {
@@ -269,7 +275,7 @@ impl Board {
         let (requests, ended, hasher) = (&self.requests, &self.ended, &self.hash);
         self.ids.insert_unique(hash, at, |at| {
             let id = if *at < NUMBERS { &requests[*at].id } else { &ended.get(*at - NUMBERS).id };
-            hasher.hash_one(id.hash_bytes())
+            hasher.of(id.hash_bytes())
         });
     }
 
@@ -283,10 +289,15 @@ impl Board {
     // ---- requests --------------------------------------------------------------------------
 
     /// Puts a request on the board, as a holder or at its place in the queues by its token. Its
-    /// parts are resources with the mode they have and the mode first asked for.
-    pub(crate) fn enter(&mut self, request: Request, parts: &[(u32, Mode, Mode)]) -> u32 {
+    /// parts are resources with the mode they have and the mode first asked for; `hash` is that of
+    /// its id.
+    pub(crate) fn enter(
+        &mut self,
+        request: Request,
+        hash: u64,
+        parts: &[(u32, Mode, Mode)],
+    ) -> u32 {
         let (seq, waiting, deadline) = (request.seq, request.waiting(), request.deadline);
-        let hash = self.hash_id(&request.id);
         let alias = request.extra().and_then(|extra| extra.alias.clone());
         let at = self.requests.insert(request);
         self.index_id(hash, at);
@@ -402,7 +413,12 @@ impl Board {
 
     /// Whether a request has a resource in mode E.
     pub(crate) fn has_e(&self, at: u32) -> bool {
-        self.parts_of(at).any(|part| self.parts[part].mode == Mode::Cumulative)
+        let is_e = |part: u32| self.parts[part].mode == Mode::Cumulative;
+        let request = &self.requests[at];
+        match request.more {
+            None => is_e(request.part),
+            Some(_) => self.parts_of(at).any(is_e),
+        }
     }
 
     /// The explicit owner of a request, or [`NONE`].

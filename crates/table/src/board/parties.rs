@@ -3,10 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use foldhash::fast::FixedState;
 use hashbrown::HashTable;
-use std::hash::BuildHasher;
 
+use super::hash::KeyHash;
 use super::slab::{NONE, Slab};
 use crate::{Party, Text};
 
@@ -44,7 +43,7 @@ pub(crate) struct Who {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Parties {
-    hash: FixedState,
+    hash: KeyHash,
     parties: Slab<PartyNode>,
     party_index: HashTable<u32>,
     owners: Slab<OwnerNode>,
@@ -52,7 +51,7 @@ pub(crate) struct Parties {
 }
 
 impl Parties {
-    pub(crate) fn new(hash: FixedState) -> Parties {
+    pub(crate) fn new(hash: KeyHash) -> Parties {
         Parties {
             hash,
             parties: Slab::default(),
@@ -98,7 +97,7 @@ impl Parties {
         self.owners[owner].requests -= 1;
         if self.owners[owner].requests == 0 {
             let node = self.owners.remove(owner);
-            remove_index(&mut self.owner_index, self.hash.hash_one(&*node.name), owner);
+            remove_index(&mut self.owner_index, self.hash.of(node.name.as_bytes()), owner);
         }
     }
 
@@ -162,14 +161,14 @@ impl Parties {
             waiting: BTreeSet::new(),
         });
         let (owners, hasher) = (&self.owners, &self.hash);
-        self.owner_index.insert_unique(hash, at, |at| hasher.hash_one(&*owners[*at].name));
+        self.owner_index.insert_unique(hash, at, |at| hasher.of(owners[*at].name.as_bytes()));
         at
     }
 }
 
 /// By the owner's text alone: parties that differ in the rest are few, and owners hash alike.
-fn hash_party(hash: &FixedState, party: &Party) -> u64 {
-    hash.hash_one(&*party.owner)
+fn hash_party(hash: &KeyHash, party: &Party) -> u64 {
+    hash.of(party.owner.as_bytes())
 }
 
 /// Removes `at` from an index.
@@ -184,7 +183,7 @@ mod tests {
 
     #[test]
     fn parties_and_owners_vanish_with_their_last_request() {
-        let mut parties = Parties::new(FixedState::with_seed(7));
+        let mut parties = Parties::new(KeyHash::new(7));
         let with =
             |principal: &str| Party { principal: Some(principal.into()), ..Party::owner("ann") };
         let mut enter = |party: Party| {

@@ -13,10 +13,9 @@
 //!
 //! A name without wildcards costs its exact requests one look at the root.
 
-use foldhash::fast::FixedState;
 use hashbrown::HashTable;
-use std::hash::BuildHasher;
 
+use super::hash::KeyHash;
 use super::parties::remove_index;
 use super::slab::{NONE, Slab};
 use crate::{Resource, rules};
@@ -49,7 +48,7 @@ struct Group {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Resources {
-    hash: FixedState,
+    hash: KeyHash,
     nodes: Slab<ResourceNode>,
     index: HashTable<u32>,
     groups: Slab<Group>,
@@ -57,7 +56,7 @@ pub(crate) struct Resources {
 }
 
 impl Resources {
-    pub(crate) fn new(hash: FixedState) -> Resources {
+    pub(crate) fn new(hash: KeyHash) -> Resources {
         Resources {
             hash,
             nodes: Slab::default(),
@@ -89,20 +88,20 @@ impl Resources {
     }
 
     pub(crate) fn find(&self, bytes: &[u8]) -> Option<u32> {
-        self.find_hashed(self.hash.hash_one(bytes), bytes)
+        self.find_hashed(self.hash.of(bytes), bytes)
     }
 
     /// The hash of a plain key that nobody has: then nothing overlaps it, and it can be inserted
     /// without looking again.
     pub(crate) fn vacant(&self, key: &Resource) -> Option<u64> {
-        let hash = self.hash.hash_one(key.as_bytes());
+        let hash = self.hash.of(key.as_bytes());
         let vacant = key.is_plain() && self.find_hashed(hash, key.as_bytes()).is_none();
         vacant.then_some(hash)
     }
 
     /// The node of `key`, new or not.
     pub(crate) fn enter(&mut self, key: Resource) -> u32 {
-        let hash = self.hash.hash_one(key.as_bytes());
+        let hash = self.hash.of(key.as_bytes());
         match self.find_hashed(hash, key.as_bytes()) {
             Some(at) => at,
             None => self.insert(key, hash),
@@ -115,7 +114,7 @@ impl Resources {
         let node = ResourceNode { key, holders: NONE, crowd: NONE, group: NONE, place: NONE };
         let at = self.nodes.insert(node);
         let (nodes, hasher) = (&self.nodes, &self.hash);
-        self.index.insert_unique(hash, at, |at| hasher.hash_one(nodes[*at].key.as_bytes()));
+        self.index.insert_unique(hash, at, |at| hasher.of(nodes[*at].key.as_bytes()));
         if fields > 0 {
             self.hang(at, fields);
         }
@@ -125,7 +124,7 @@ impl Resources {
     /// Removes a node that has neither holder nor waiter.
     pub(crate) fn remove(&mut self, at: u32) {
         let node = self.nodes.remove(at);
-        remove_index(&mut self.index, self.hash.hash_one(node.key.as_bytes()), at);
+        remove_index(&mut self.index, self.hash.of(node.key.as_bytes()), at);
         if node.group != NONE {
             self.count_mask(node.group, node.key.wildcards(), false);
             let group = &mut self.groups[node.group];
@@ -205,7 +204,7 @@ impl Resources {
     }
 
     fn find_group(&self, prefix: &[u8]) -> Option<u32> {
-        let hash = self.hash.hash_one(prefix);
+        let hash = self.hash.of(prefix);
         self.group_index.find(hash, |at| *self.groups[*at].prefix == *prefix).copied()
     }
 
@@ -227,7 +226,7 @@ impl Resources {
             return at;
         }
         let prefix: Box<[u8]> = prefix.into();
-        let hash = self.hash.hash_one(&*prefix);
+        let hash = self.hash.of(&prefix);
         let parent = if depth == 0 { NONE } else { self.enter_group(resource, depth - 1, fields) };
         let at = self.groups.insert(Group {
             prefix,
@@ -243,7 +242,7 @@ impl Resources {
             self.groups[at].place = members.len() as u32 - 1;
         }
         let (groups, hasher) = (&self.groups, &self.hash);
-        self.group_index.insert_unique(hash, at, |at| hasher.hash_one(&*groups[*at].prefix));
+        self.group_index.insert_unique(hash, at, |at| hasher.of(&groups[*at].prefix));
         at
     }
 
@@ -251,7 +250,7 @@ impl Resources {
     fn prune(&mut self, mut at: u32) {
         while at != NONE && self.groups[at].members.is_empty() {
             let group = self.groups.remove(at);
-            remove_index(&mut self.group_index, self.hash.hash_one(&*group.prefix), at);
+            remove_index(&mut self.group_index, self.hash.of(&group.prefix), at);
             if group.parent != NONE {
                 let members = &mut self.groups[group.parent].members;
                 members.swap_remove(group.place as usize);
@@ -308,7 +307,7 @@ mod tests {
     #[test]
     fn the_index_finds_exactly_what_overlaps_and_keeps_nothing() {
         let patterns = all_patterns();
-        let mut resources = Resources::new(FixedState::with_seed(3));
+        let mut resources = Resources::new(KeyHash::new(3));
         let mut inside: Vec<Resource> = Vec::new();
         // Fill in an order, then empty in another, comparing with a scan after every step.
         let steps = patterns.iter().map(|p| (true, p));
@@ -346,7 +345,7 @@ mod tests {
 
     #[test]
     fn a_visit_that_says_stop_is_the_last_one() {
-        let mut resources = Resources::new(FixedState::with_seed(3));
+        let mut resources = Resources::new(KeyHash::new(3));
         for text in ["a,b", "a,@", "@,b", "a,c"] {
             resources.enter(resource(text));
         }
@@ -362,7 +361,7 @@ mod tests {
 
     #[test]
     fn plain_keys_need_no_groups() {
-        let mut resources = Resources::new(FixedState::with_seed(3));
+        let mut resources = Resources::new(KeyHash::new(3));
         let at = resources.enter(Resource::plain("k").unwrap());
         assert_eq!(resources.group_count(), 0);
         let mut found = Vec::new();

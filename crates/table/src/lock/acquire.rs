@@ -15,7 +15,8 @@ impl Table {
         if let Err(error) = self.admit_id(&ask.id) {
             return Reply::Error(error);
         }
-        let known = self.board.known(&ask.id);
+        let hash = self.board.hash_id(&ask.id);
+        let known = self.board.known_by(hash, &ask.id);
         match known {
             Some(Known::Live(at)) => return self.repeat(at, &ask, events),
             Some(Known::Ended(number)) => {
@@ -32,15 +33,15 @@ impl Table {
             return Reply::Error(error);
         }
         if ask.also.is_empty()
-            && let Some(hash) = self.board.resources.vacant(&ask.part.resource)
+            && let Some(vacant) = self.board.resources.vacant(&ask.part.resource)
         {
             self.revive(known);
-            return Reply::Granted(self.grant_new(ask, who, Some(hash)));
+            return Reply::Granted(self.grant_new(ask, who, hash, Some(vacant)));
         }
         let asker = Asker::new(&ask, who.owner);
         let Some(blocker) = self.board.first_blocker(asker) else {
             self.revive(known);
-            return Reply::Granted(self.grant_new(ask, who, None));
+            return Reply::Granted(self.grant_new(ask, who, hash, None));
         };
         let blocker = self.board.describe(asker, blocker, self.now);
         if ask.wait_ms == 0 {
@@ -55,7 +56,7 @@ impl Table {
             return Reply::Deadlock(crate::Deadlock { blocker, cycle });
         }
         self.revive(known);
-        self.enqueue(ask, who);
+        self.enqueue(ask, who, hash);
         Reply::Waiting(blocker)
     }
 
@@ -82,7 +83,8 @@ impl Table {
         let grants = asks.into_iter().map(|ask| {
             self.revive(self.board.known(&ask.id));
             let who = self.board.parties.look_up(&ask.party);
-            self.grant_new(ask, who, None)
+            let hash = self.board.hash_id(&ask.id);
+            self.grant_new(ask, who, hash, None)
         });
         Reply::GrantedEach(grants.collect())
     }
@@ -116,14 +118,15 @@ impl Table {
         Ok(())
     }
 
-    /// Puts a free request on the board as a holder. `vacant` is the hash of its only resource, if
-    /// that is known to be unused.
-    fn grant_new(&mut self, ask: Acquire, who: Who, vacant: Option<u64>) -> Grant {
+    /// Puts a free request on the board as a holder; see [`Entrance`] for the hashes.
+    #[inline(always)]
+    #[allow(clippy::inline_always)] // passing a request by value copies it
+    fn grant_new(&mut self, ask: Acquire, who: Who, hash: u64, vacant: Option<u64>) -> Grant {
         let token = self.next_token();
         let max_hold_ms = ask.extra.as_ref().map_or(0, |extra| extra.max_hold_ms);
         let deadline = lease_end(self.now, ask.lease_ms, self.now, max_hold_ms);
-        let standing = Standing { token, deadline, wait: None };
-        let at = self.enter(ask, who, standing, vacant);
+        let entrance = Entrance { hash, token, deadline, wait: None, vacant };
+        let at = self.enter(ask, who, entrance);
         if self.board.requests[at].detect {
             self.trouble(self.board.owner_of(at));
         }
@@ -131,17 +134,19 @@ impl Table {
     }
 
     /// Puts a blocked request in its queues.
-    fn enqueue(&mut self, ask: Acquire, who: Who) {
+    fn enqueue(&mut self, ask: Acquire, who: Who, hash: u64) {
         let end = self.now + ask.wait_ms;
         let wait = Wait { asked: self.now, end, grace: None, parked_on: NONE };
-        let standing = Standing { token: 0, deadline: end, wait: Some(wait) };
-        let at = self.enter(ask, who, standing, None);
+        let entrance = Entrance { hash, token: 0, deadline: end, wait: Some(wait), vacant: None };
+        let at = self.enter(ask, who, entrance);
         let blocker = self.board.parking(at);
         self.board.park(at, blocker.expect("L4: only a blocked request queues"));
     }
 
-    fn enter(&mut self, ask: Acquire, who: Who, standing: Standing, vacant: Option<u64>) -> u32 {
-        let Standing { token, deadline, wait } = standing;
+    #[inline(always)]
+    #[allow(clippy::inline_always)] // passing a request by value copies it
+    fn enter(&mut self, ask: Acquire, who: Who, entrance: Entrance) -> u32 {
+        let Entrance { hash, token, deadline, wait, vacant } = entrance;
         let seq = self.next_seq();
         let party = self.board.parties.enter(ask.party, who);
         let extra = ask.extra.map_or_else(Extra::default, |extra| *extra);
@@ -159,17 +164,17 @@ impl Table {
         let resources = &mut self.board.resources;
         let Part { resource, mode } = ask.part;
         let first = match vacant {
-            Some(hash) => resources.insert(resource, hash),
+            Some(vacant) => resources.insert(resource, vacant),
             None => resources.enter(resource),
         };
         if ask.also.is_empty() {
-            return self.board.enter(request, &[(first, mode, mode)]);
+            return self.board.enter(request, hash, &[(first, mode, mode)]);
         }
         let also = ask.also.into_iter();
         let also = also.map(|part| (resources.enter(part.resource), part.mode, part.mode));
         let parts: Vec<(u32, Mode, Mode)> =
             std::iter::once((first, mode, mode)).chain(also).collect();
-        self.board.enter(request, &parts)
+        self.board.enter(request, hash, &parts)
     }
 
     fn repeat(&mut self, at: u32, ask: &Acquire, events: &mut Vec<Event>) -> Reply {
@@ -239,10 +244,14 @@ impl Table {
 }
 
 /// How a request enters: as a holder, or as a waiter with token 0.
-struct Standing {
+struct Entrance {
+    /// Of its id.
+    hash: u64,
     token: u64,
     deadline: u64,
     wait: Option<Wait>,
+    /// The hash of its only resource, if that is known to be unused.
+    vacant: Option<u64>,
 }
 
 /// When a lease that starts `now` ends, for a grant made at `since`.

@@ -22,7 +22,8 @@ impl Table {
         if count as u64 > settings.resources {
             return Err(Error::TooMany(What::Resources, settings.resources));
         }
-        for part in ask.parts() {
+        self.admit_resource(&ask.part.resource)?;
+        for part in &ask.also {
             self.admit_resource(&part.resource)?;
         }
         self.admit_party(&ask.party)?;
@@ -113,6 +114,9 @@ impl Table {
     pub(crate) fn admit_resource(&self, resource: &Resource) -> Result<(), Error> {
         let settings = &self.settings;
         long(What::Name, resource.name_len(), settings.name_bytes)?;
+        if resource.is_plain() {
+            return Ok(());
+        }
         resource.fields().try_for_each(|field| match field {
             Field::Text(text) | Field::Number(text) => {
                 long(What::Field, text.len(), settings.field_bytes)
