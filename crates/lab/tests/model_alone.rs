@@ -1,4 +1,4 @@
-//! The model by itself: scenarios written by hand, straight from the contract, so that it is not
+//! The model by itself: scenarios written by hand, straight from `docs/semantics.md`, so that it is not
 //! only compared with a table that shares its mistakes.
 
 mod common;

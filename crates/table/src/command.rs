@@ -1,5 +1,5 @@
 //! Everything that can change a table. Commands are what a log stores and what replicas apply, so
-//! they carry all that the outcome depends on; `codec` gives them their bytes.
+//! they carry all that the outcome depends on; `command_bytes` gives them their bytes.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub enum Command {
     Release(Target),
     /// Extend a lease: the first lease again, or this one (0: no lease). Never shortens.
     Renew(Target, Option<u64>),
-    /// Turn a held O or a sole S into an E under a new token.
+    /// Turn every O, or every S that nobody shares, of a held request into E under a new token.
     Promote(Target),
     /// Stop waiting; does nothing to what is held.
     Cancel(Target),

@@ -40,7 +40,6 @@ pub enum What {
     Id,
     Name,
     Field,
-    Fields,
     Owner,
     Principal,
     Meta,
@@ -70,7 +69,6 @@ impl fmt::Display for What {
             What::Id => "request id",
             What::Name => "name",
             What::Field => "field",
-            What::Fields => "fields of one resource",
             What::Owner => "owner",
             What::Principal => "principal",
             What::Meta => "meta",
@@ -115,7 +113,7 @@ impl fmt::Display for Error {
                 write!(f, "at most {most} resources of one request are allowed; ask for fewer at once")
             }
             Error::TooMany(what, most) => {
-                write!(f, "there are already {most} {what}, the most allowed; release some or raise the bound")
+                write!(f, "at most {most} {what} are allowed; release some or raise the bound")
             }
             Error::Empty(what) => write!(f, "the {what} is empty; give one"),
             Error::IdReused => f.write_str(
@@ -142,7 +140,8 @@ impl fmt::Display for Error {
             Error::KeyWithFields => f.write_str("a key is a plain name; leave the fields off"),
             Error::RulesVersion(version) => write!(
                 f,
-                "rules version {version} is older than the present one or unknown to this build; upgrade every member first"
+                "rules version {version} is not between the present one and the newest this build \
+                 knows; raise it in steps, after upgrading every member"
             ),
             Error::BadSetting(why) => f.write_str(why),
         }

@@ -1,10 +1,10 @@
 //! The lock rules of Keylatch, in one place: a deterministic state machine without I/O, clock,
-//! thread or randomness. Every strategy and every server runs this code.
+//! thread or randomness. Every strategy and every server is to run this code.
 //!
 //! A [`Table`] has two entries. [`Table::apply`] carries out a [`Command`] at a time that the
 //! caller gives, and returns the reply and the events that followed. [`Table::query`] answers a
-//! question. `docs/semantics.md` says exactly what the commands do; [`check`](Table::check) lists
-//! the invariants that hold after every step.
+//! question. `docs/semantics.md` says exactly what the commands do; the invariants that hold after
+//! every step are numbered in `check.rs`, and [`Table::check`] checks them.
 //!
 //! ```
 //! use keylatch_table::{Acquire, Command, Party, Reply, Resource, Settings, Table, Target};

@@ -14,7 +14,7 @@ pub enum Query {
     Key(Resource),
     /// Tasks of a pool in the order in which they were created.
     Tasks(TasksQuery),
-    /// One task.
+    /// One task, by its pool and key.
     Task(Text, Text),
     /// The pools that have tasks or waiting claims, with their counts, in the order of their names.
     Pools,

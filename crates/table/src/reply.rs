@@ -43,11 +43,11 @@ pub enum Reply {
     Revoked(bool),
     /// How many keys were acted on, how many were held otherwise, how many were not held.
     Keyed(KeyedCount),
-    /// The answer to a task command.
+    /// The answer to a task command, its errors included.
     Task(TaskReply),
     /// Nothing to say: ticks, settings, detaching.
     Done,
-    /// The command was not carried out; nothing has changed.
+    /// The command was not carried out. Time has passed all the same, so there may be events.
     Error(Error),
 }
 

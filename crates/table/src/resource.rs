@@ -21,7 +21,8 @@ pub enum Field<'a> {
     Any,
     /// A string.
     Text(&'a str),
-    /// A JSON number in its canonical text; never equal to the string of the same text.
+    /// A JSON number in its canonical text, which the caller sees to (`1.0` is not `1` here); never
+    /// equal to the string of the same text.
     Number(&'a str),
     /// A JSON boolean.
     Bool(bool),
@@ -36,7 +37,7 @@ impl<'a> From<&'a str> for Field<'a> {
     }
 }
 
-/// A name and its fields, in the canonical byte form described in the module.
+/// A name and its fields, in the canonical byte form that `docs/table-format.md` describes.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Resource {
     bytes: Box<[u8]>,

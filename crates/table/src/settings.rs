@@ -5,7 +5,7 @@ use crate::error::Error;
 
 macro_rules! settings {
     ($($(#[$doc:meta])* $name:ident = $default:expr,)*) => {
-        /// Bounds on everything the table keeps. 0 means what each field says.
+        /// Bounds on everything the table keeps. 0 allows none, except where a field says otherwise.
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub struct Settings { $($(#[$doc])* pub $name: u64,)* }
 

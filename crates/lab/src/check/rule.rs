@@ -1,4 +1,4 @@
-//! The lock rules written down a second time, from the tables of the contract and not from the
+//! The lock rules written down a second time, from `docs/semantics.md` and not from the
 //! crate under test: what overlaps, which modes go together, who is in the way of whom. Slow and
 //! obvious on purpose; the checker believes this file and nothing else.
 
@@ -69,7 +69,7 @@ pub fn promotable(mode: Mode) -> bool {
     matches!(mode, Mode::Shared | Mode::Optimistic)
 }
 
-/// The contract's table: rows are held, columns asked, in the order S E X O.
+/// Rows are held, columns asked, in the order S E X O.
 /// `y` granted, `-` not, `o` only with the same explicit owner.
 const TOGETHER: [&[u8; 4]; 4] = [b"y---", b"-o--", b"----", b"---y"];
 

@@ -31,13 +31,13 @@ pub enum TaskAction {
     Create(Create),
     /// Take a free task.
     Claim(Claim),
-    /// Renew a claim and perhaps replace the body.
+    /// Renew a claim, with another body and another lease if given.
     Update(Checked, Option<Body>, Option<u64>),
-    /// Take a task out of the pool for good.
+    /// Mark a task done: it is not claimed again, and stays until it is deleted.
     Finish(Checked),
     /// Free a task again.
     PutBack(Checked, PutBack),
-    /// Remove a task; without a version, whatever its state.
+    /// Remove a task (its key) at a version, or whatever its version.
     Delete(Text, Option<u64>),
     /// Free failed tasks again with their attempts at 0: this one, or all of the pool.
     Retry(Option<Text>),
@@ -56,7 +56,7 @@ pub struct Create {
     pub priority: i32,
     /// Not claimed before this has passed.
     pub delay_ms: u64,
-    /// Attempts after which it is failed; `None` takes the setting.
+    /// Attempts after which it is failed, 0 for never; `None` takes the setting.
     pub attempts: Option<u32>,
 }
 
@@ -160,7 +160,7 @@ pub struct Claimed {
     pub key: Text,
     /// What is to be done.
     pub body: Option<Body>,
-    /// The version that update, done and put back check.
+    /// The version that update, finish and put back check.
     pub version: u64,
     /// The fencing token of the claim.
     pub token: u64,
@@ -172,7 +172,7 @@ pub struct Claimed {
     pub waited_ms: u64,
 }
 
-/// What happened to a task or a claim other than the command's own.
+/// What happened to a task or a claim other than the command's own. The text is the pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TaskEvent {
     /// A waiting claim got a task.

@@ -2,11 +2,10 @@
 
 use keylatch_table::{CodecError, Error, ResourceError, What};
 
-const EVERY_WHAT: [(What, &str); 25] = [
+const EVERY_WHAT: [(What, &str); 24] = [
     (What::Id, "request id"),
     (What::Name, "name"),
     (What::Field, "field"),
-    (What::Fields, "fields of one resource"),
     (What::Owner, "owner"),
     (What::Principal, "principal"),
     (What::Meta, "meta"),
@@ -53,8 +52,7 @@ fn every_error_says_what_to_do() {
         ),
         (
             Error::TooMany(What::Waiters, 10),
-            "there are already 10 waiters on one resource, the most allowed; \
-             release some or raise the bound",
+            "at most 10 waiters on one resource are allowed; release some or raise the bound",
         ),
         (Error::Empty(What::Id), "the request id is empty; give one"),
         (
@@ -76,8 +74,8 @@ fn every_error_says_what_to_do() {
         (Error::KeyWithFields, "a key is a plain name; leave the fields off"),
         (
             Error::RulesVersion(7),
-            "rules version 7 is older than the present one or unknown to this build; \
-             upgrade every member first",
+            "rules version 7 is not between the present one and the newest this build knows; \
+             raise it in steps, after upgrading every member",
         ),
         (Error::BadSetting("id_bytes is at most 255"), "id_bytes is at most 255"),
     ] {

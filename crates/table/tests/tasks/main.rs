@@ -1,4 +1,4 @@
-//! What the contract (section 5) and `docs/semantics.md` say about tasks, sentence by sentence.
+//! What `docs/semantics.md` says about tasks, sentence by sentence.
 
 #![allow(missing_docs)]
 
