@@ -50,7 +50,10 @@ impl Table {
     /// # Panics
     /// If one does not hold; the message begins with its number.
     pub fn check(&self) {
-        if let Some(fault) = self.find_fault().or_else(|| self.fault_in_blockers()) {
+        let counted = self.board.resources.masks_are_counted();
+        let masks = (!counted).then_some("L5: wildcards are miscounted");
+        let fault = self.find_fault().or_else(|| self.fault_in_blockers()).or(masks);
+        if let Some(fault) = fault {
             panic!("{fault}");
         }
     }

@@ -164,7 +164,7 @@ impl Table {
             grace: wait.grace,
             parked_on: NONE,
         });
-        let needed = wait.is_some() || extra != Extra::default() || parts.len() > 1;
+        let needed = wait.is_some() || extra != Extra::default();
         let who = self.board.parties.look_up(&standing.party);
         let request = Request {
             deadline: standing.deadline.unwrap_or(NEVER),

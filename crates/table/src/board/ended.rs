@@ -51,9 +51,7 @@ impl<T> Memory<T> {
     pub(crate) fn pop(&mut self) {
         self.ring.pop_front();
         self.first = self.first.wrapping_add(1) % NUMBERS;
-        if self.taken > 0 {
-            self.drop_taken();
-        }
+        self.drop_taken();
     }
 
     /// Takes an entry out, wherever it is.

@@ -13,6 +13,8 @@
 //!
 //! A name without wildcards costs its exact requests one look at the root.
 
+use std::collections::BTreeMap;
+
 use hashbrown::HashTable;
 
 use super::hash::KeyHash;
@@ -77,6 +79,19 @@ impl Resources {
     /// Groups in use; none are left when no resource with fields is.
     pub(crate) fn group_count(&self) -> usize {
         self.groups.len()
+    }
+
+    /// Whether every root counts exactly the masks in use below it; for checking.
+    pub(crate) fn masks_are_counted(&self) -> bool {
+        self.groups.iter().filter(|(_, group)| group.parent == NONE).all(|(_, root)| {
+            let mut masks: BTreeMap<u16, u32> = BTreeMap::new();
+            let below = |node: &ResourceNode| node.key.prefix(0) == &*root.prefix;
+            for (_, node) in self.nodes.iter().filter(|(_, node)| node.group != NONE && below(node))
+            {
+                *masks.entry(node.key.wildcards()).or_default() += 1;
+            }
+            masks.into_iter().eq(root.masks.iter().copied())
+        })
     }
 
     pub(crate) fn get(&self, at: u32) -> &ResourceNode {

@@ -150,7 +150,7 @@ impl Table {
         let seq = self.next_seq();
         let party = self.board.parties.enter(ask.party, who);
         let extra = ask.extra.map_or_else(Extra::default, |extra| *extra);
-        let needed = wait.is_some() || extra != Extra::default() || !ask.also.is_empty();
+        let needed = wait.is_some() || extra != Extra::default();
         let wait_ms = if wait.is_some() || extra.alias.is_some() { ask.wait_ms } else { 0 };
         let more = needed.then(|| Box::new(More { extra, also: Vec::new(), wait_ms, wait }));
         let request = Request {

@@ -193,3 +193,26 @@ fn no_time_and_no_token_floor_makes_a_later_step_panic() {
         table.check();
     }
 }
+
+#[test]
+fn a_token_floor_is_at_most_two_to_the_sixty_first_and_tokens_grow_beyond_it() {
+    let mut table = Table::new(Settings::default(), 0, 1);
+    let floor = 1 << 61;
+    let refused = table.apply(0, Command::TokenFloor(floor + 1)).reply;
+    assert_eq!(refused, Reply::Error(Error::BadSetting("a token floor is at most 2^61")));
+    assert_eq!(table.apply(0, Command::TokenFloor(floor)).reply, Reply::Done);
+    let resource = keylatch_table::Resource::plain("k").unwrap();
+    let party = keylatch_table::Party::client("c");
+    let ask = keylatch_table::Acquire::new("a".into(), resource, party);
+    let Reply::Granted(grant) = table.apply(0, Command::Acquire(ask)).reply else {
+        panic!("it is free")
+    };
+    assert_eq!(grant.token, floor + 1);
+    assert!(Table::restore(&table.snapshot(), 2).is_ok());
+}
+
+#[test]
+#[should_panic(expected = "lease_ms is at most")]
+fn a_table_is_not_made_with_settings_that_cannot_work() {
+    let _ = Table::new(Settings { lease_ms: u64::MAX, ..Settings::default() }, 0, 1);
+}
