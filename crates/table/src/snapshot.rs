@@ -77,7 +77,7 @@ impl Table {
         let now = from.u64()?;
         let token = from.u64()?;
         let mut table = Table::new(settings, token, hash_seed);
-        table.now = now;
+        (table.now, table.token) = (now, token);
         table.seq = from.u64()?;
         if now > LATEST || token > LATEST || table.seq > LATEST {
             return Err(CodecError::Bad("counter"));

@@ -94,7 +94,7 @@ impl Table {
             return Err(CodecError::Bad("counter"));
         }
         let mut table = Table::new(settings, counters.token, hash_seed);
-        (table.now, table.seq) = (counters.now, counters.seq);
+        (table.now, table.token, table.seq) = (counters.now, counters.token, counters.seq);
         for standing in standings {
             if !table.seat(standing) {
                 return Err(CodecError::Bad("request"));
