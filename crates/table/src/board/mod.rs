@@ -10,6 +10,9 @@ pub(crate) mod arrivals;
 pub(crate) mod deadlines;
 pub(crate) mod ended;
 pub(crate) mod hash;
+mod ids;
+mod lists;
+mod parking;
 pub(crate) mod parties;
 pub(crate) mod resources;
 pub(crate) mod slab;
@@ -21,9 +24,9 @@ use hashbrown::HashTable;
 
 use crate::{Extra, Mode, RequestId};
 use deadlines::Deadlines;
-use ended::{EndedId, Memory, NUMBERS};
+use ended::{EndedId, Memory};
 use hash::KeyHash;
-use parties::{Parties, remove_index};
+use parties::Parties;
 use resources::Resources;
 use slab::{NONE, Slab};
 
@@ -179,7 +182,7 @@ pub(crate) struct Board {
     pub(crate) parties: Parties,
     pub(crate) deadlines: Deadlines,
     pub(crate) ended: Memory<EndedId>,
-    /// Live requests by slot, ended ids by [`NUMBERS`] + number.
+    /// Live requests by slot, ended ids by `NUMBERS` + number.
     ids: HashTable<u32>,
     pub(crate) aliases: HashMap<Box<str>, u32, FixedState>,
     /// Who is parked on a request, by seq.
@@ -214,79 +217,6 @@ impl Board {
             behind_waiters: 0,
         }
     }
-
-    // ---- ids -------------------------------------------------------------------------------
-
-    pub(crate) fn known(&self, id: &RequestId) -> Option<Known> {
-        self.known_by(self.hash_id(id), id)
-    }
-
-    /// The same for a caller that needs the hash again.
-    pub(crate) fn known_by(&self, hash: u64, id: &RequestId) -> Option<Known> {
-        let found = *self.ids.find(hash, |at| self.id_at(*at) == id)?;
-        Some(if found < NUMBERS { Known::Live(found) } else { Known::Ended(found - NUMBERS) })
-    }
-
-    pub(crate) fn live(&self, id: &RequestId) -> Option<u32> {
-        match self.known(id) {
-            Some(Known::Live(at)) => Some(at),
-            _ => None,
-        }
-    }
-
-    /// Moves the id of a request that has left the board to the ended ones, or forgets it.
-    pub(crate) fn end_id(&mut self, at: u32, id: &RequestId, end: Option<ended::End>, now: u64) {
-        let hash = self.hash_id(id);
-        match end {
-            Some(end) => {
-                let number = self.ended.push(now, EndedId { id: id.clone(), end });
-                let entry = self.ids.find_mut(hash, |other| *other == at);
-                *entry.expect("every live request is indexed") = NUMBERS + number;
-            }
-            None => remove_index(&mut self.ids, hash, at),
-        }
-    }
-
-    /// Remembers an id that has ended, which the board does not know (restoring).
-    pub(crate) fn remember(&mut self, at: u64, ended: EndedId) {
-        let hash = self.hash_id(&ended.id);
-        let number = self.ended.push(at, ended);
-        self.index_id(hash, NUMBERS + number);
-    }
-
-    /// Forgets ended ids that are too old or too many.
-    pub(crate) fn forget(&mut self, now: u64, keep_ms: u64, most: u64) {
-        while let Some((number, ended)) = self.ended.stale(now, keep_ms, most) {
-            let hash = self.hash.of(ended.id.hash_bytes());
-            remove_index(&mut self.ids, hash, NUMBERS + number);
-            self.ended.pop();
-        }
-    }
-
-    pub(crate) fn hash_id(&self, id: &RequestId) -> u64 {
-        self.hash.of(id.hash_bytes())
-    }
-
-    fn id_at(&self, at: u32) -> &RequestId {
-        if at < NUMBERS { &self.requests[at].id } else { &self.ended.get(at - NUMBERS).id }
-    }
-
-    fn index_id(&mut self, hash: u64, at: u32) {
-        let (requests, ended, hasher) = (&self.requests, &self.ended, &self.hash);
-        self.ids.insert_unique(hash, at, |at| {
-            let id = if *at < NUMBERS { &requests[*at].id } else { &ended.get(*at - NUMBERS).id };
-            hasher.of(id.hash_bytes())
-        });
-    }
-
-    /// Forgets an ended id that asks again.
-    pub(crate) fn revive(&mut self, number: u32) {
-        let hash = self.hash_id(&self.ended.get(number).id);
-        remove_index(&mut self.ids, hash, NUMBERS + number);
-        self.ended.take(number);
-    }
-
-    // ---- requests --------------------------------------------------------------------------
 
     /// Puts a request on the board, as a holder or at its place in the queues by its token. Its
     /// parts are resources with the mode they have and the mode first asked for; `hash` is that of
@@ -463,149 +393,5 @@ impl Board {
         } else if waiting {
             node.waiting.remove(&place);
         }
-    }
-
-    // ---- parking ---------------------------------------------------------------------------
-
-    pub(crate) fn park(&mut self, at: u32, on: u32) {
-        let seq = self.requests[at].seq;
-        self.parked.entry(on).or_default().insert((seq, at));
-        self.requests[on].has_parked = true;
-        self.behind_waiters += u32::from(self.requests[on].waiting());
-        self.requests[at].wait_mut().parked_on = on;
-    }
-
-    /// Makes a waiter loose: it will be looked at before the step ends.
-    pub(crate) fn loosen(&mut self, at: u32) {
-        self.unpark(at);
-        self.loose.insert((self.requests[at].seq, at));
-    }
-
-    /// Makes everyone loose who is parked on `at`.
-    pub(crate) fn loosen_parked(&mut self, at: u32) {
-        if !std::mem::take(&mut self.requests[at].has_parked) {
-            return;
-        }
-        let parked = self.parked.remove(&at).expect("flagged as parked on");
-        if self.requests[at].waiting() {
-            self.behind_waiters -= parked.len() as u32;
-        }
-        for (seq, waiter) in parked {
-            self.requests[waiter].wait_mut().parked_on = NONE;
-            self.loose.insert((seq, waiter));
-        }
-    }
-
-    fn unpark(&mut self, at: u32) {
-        let seq = self.requests[at].seq;
-        let on = std::mem::replace(&mut self.requests[at].wait_mut().parked_on, NONE);
-        if on == NONE {
-            self.loose.remove(&(seq, at));
-            return;
-        }
-        self.behind_waiters -= u32::from(self.requests[on].waiting());
-        let parked = self.parked.get_mut(&on).expect("parked on it");
-        parked.remove(&(seq, at));
-        if parked.is_empty() {
-            self.parked.remove(&on);
-            self.requests[on].has_parked = false;
-        }
-    }
-
-    // ---- the lists of a resource -----------------------------------------------------------
-
-    /// The parts of a circular list from its head, in the order of seq.
-    pub(crate) fn list(&self, head: u32) -> impl Iterator<Item = u32> {
-        let mut at = head;
-        std::iter::from_fn(move || {
-            let here = (at != NONE).then_some(at)?;
-            let next = self.parts[here].next;
-            at = if next == head { NONE } else { next };
-            Some(here)
-        })
-    }
-
-    /// The parts before `from`, or from the last one if that is [`NONE`], going back to the head.
-    pub(crate) fn list_back(&self, head: u32, from: u32) -> impl Iterator<Item = u32> {
-        let mut at = match from {
-            NONE => self.parts[head].prev,
-            _ if from == head => NONE,
-            _ => self.parts[from].prev,
-        };
-        std::iter::from_fn(move || {
-            let here = (at != NONE).then_some(at)?;
-            at = if here == head { NONE } else { self.parts[here].prev };
-            Some(here)
-        })
-    }
-
-    pub(crate) fn seq_of(&self, part: u32) -> u64 {
-        self.requests[self.parts[part].request].seq
-    }
-
-    /// Hangs a part on its resource, at its place by seq: nearly always the last.
-    fn link(&mut self, part: u32, seq: u64, waiting: bool) {
-        let PartNode { resource, mode, .. } = self.parts[part];
-        let node = self.resources.get_mut(resource);
-        if !waiting {
-            let head = node.holders;
-            let head = self.splice(part, seq, head);
-            self.resources.get_mut(resource).holders = head;
-            return;
-        }
-        if node.crowd == NONE {
-            node.crowd = self.crowds.insert(Crowd { head: NONE, ..Crowd::default() });
-        }
-        let at = node.crowd;
-        let head = self.splice(part, seq, self.crowds[at].head);
-        let crowd = &mut self.crowds[at];
-        crowd.head = head;
-        crowd.len += 1;
-        crowd.modes[usize::from(mode.code())] += 1;
-    }
-
-    /// Puts a part into a list and returns the list's head.
-    fn splice(&mut self, part: u32, seq: u64, head: u32) -> u32 {
-        let (prev, next, new_head) = if head == NONE {
-            (part, part, part)
-        } else {
-            let after = self.list_back(head, NONE).find(|other| self.seq_of(*other) < seq);
-            let prev = after.unwrap_or(self.parts[head].prev);
-            let next = self.parts[prev].next;
-            self.parts[prev].next = part;
-            self.parts[next].prev = part;
-            (prev, next, if after.is_none() { part } else { head })
-        };
-        let node = &mut self.parts[part];
-        (node.prev, node.next) = (prev, next);
-        new_head
-    }
-
-    /// Takes a part off its resource; returns whether nobody is left there.
-    fn unlink(&mut self, part: u32, waiting: bool) -> bool {
-        let PartNode { resource, prev, next, mode, .. } = self.parts[part];
-        let alone = next == part;
-        if !alone {
-            self.parts[prev].next = next;
-            self.parts[next].prev = prev;
-        }
-        let follow = |head: u32| match head {
-            _ if alone => NONE,
-            _ if head == part => next,
-            _ => head,
-        };
-        let node = self.resources.get_mut(resource);
-        if waiting {
-            let crowd = &mut self.crowds[node.crowd];
-            crowd.head = follow(crowd.head);
-            crowd.len -= 1;
-            crowd.modes[usize::from(mode.code())] -= 1;
-            if alone {
-                self.crowds.remove(std::mem::replace(&mut node.crowd, NONE));
-            }
-        } else {
-            node.holders = follow(node.holders);
-        }
-        alone && node.holders == NONE && node.crowd == NONE
     }
 }
