@@ -82,8 +82,7 @@ impl Table {
                 found.dedup();
                 found
             }
-            None if self.board.waiting == 0 => Vec::new(),
-            None => self.board.after(0).collect(),
+            None => self.waiters(),
         };
         for at in waiters {
             if self.board.requests[at].waiting() {
@@ -162,8 +161,8 @@ impl Table {
     }
 
     fn end_request(&mut self, at: u32, end: Option<End>) -> RequestId {
-        let held_e = !self.board.requests[at].waiting() && self.board.has_e(at);
-        let owner = if held_e { self.board.owner_of(at) } else { NONE };
+        // Without its E the owner may have to wait for those it could pass.
+        let owner = if self.board.has_e(at) { self.board.owner_of(at) } else { NONE };
         let id = self.board.leave(at).id;
         self.trouble(owner);
         self.board.end_id(at, &id, end, self.now);
