@@ -149,6 +149,10 @@ fn what_fell_due_and_who_became_free_since_the_records_were_written_comes_first(
     both[1] = Standing { id: "z".into(), seq: 2, token: 2, ..both[0].clone() };
     let counters = Counters { now: 0, token: 2, seq: 2 };
     assert!(Table::from_standings(Settings::default(), counters, 2, both).is_err());
+    // Nor is a token that was never given out.
+    let early = Counters { now: 0, token: 0, seq: 2 };
+    let first: Vec<Standing> = table.standings().take(1).collect();
+    assert!(Table::from_standings(Settings::default(), early, 2, first).is_err());
     let late = Counters { now: u64::MAX, token: 0, seq: 0 };
     assert!(Table::from_standings(Settings::default(), late, 2, []).is_err());
 }

@@ -163,9 +163,10 @@ impl Table {
         };
         let resources = &mut self.board.resources;
         let Part { resource, mode } = ask.part;
-        let first = match vacant {
-            Some(vacant) => resources.insert(resource, vacant),
-            None => resources.enter(resource),
+        let first = if let Some(vacant) = vacant {
+            resources.insert(resource, vacant)
+        } else {
+            resources.enter(resource)
         };
         if ask.also.is_empty() {
             return self.board.enter(request, hash, &[(first, mode, mode)]);

@@ -49,7 +49,6 @@ impl Table {
     /// The first holder that would conflict, and the optimistic ones to drop, both by seq.
     fn others_at_promotion(&self, at: u32) -> (Option<Blocker>, Vec<u32>) {
         let board = &self.board;
-        let owner = board.owner_of(at);
         let mut first: Option<(u64, u32)> = None;
         let mut optimistic: Vec<(u64, u32)> = Vec::new();
         for part in board.parts_of(at).map(|part| &board.parts[part]) {
@@ -62,11 +61,11 @@ impl Table {
                     if other.request == at {
                         continue;
                     }
+                    // Beside an O there are only O, beside an S only S, which an E never joins.
                     let found = (board.requests[other.request].seq, other.request);
-                    let same_owner = owner != NONE && board.owner_of(other.request) == owner;
                     if other.mode == Mode::Optimistic {
                         optimistic.push(found);
-                    } else if !rules::together(other.mode, Mode::Cumulative, same_owner) {
+                    } else {
                         first = Some(first.map_or(found, |best| best.min(found)));
                     }
                 }

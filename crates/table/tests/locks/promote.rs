@@ -190,3 +190,28 @@ fn a_promotion_does_not_confirm_a_detached_grant() {
     assert_eq!(scene.promote("o"), "promoted token 3 lease 2000 waited 0");
     assert_eq!(scene.at(2_000).ask(ask("o", "O k")), "granted token 3 lease 30000 waited 0");
 }
+
+#[test]
+fn the_blocker_of_a_promotion_is_named_by_the_resource_that_conflicts_also_to_its_own_owner() {
+    use keylatch_table::{
+        Acquire, Command, Mode, Part, Party, Reply, Resource, Settings, Table, Target,
+    };
+    let part = |name: &str, mode| Part::new(Resource::plain(name).unwrap(), mode);
+    let ask = |id: &str, first: Part, second: Part| Acquire {
+        also: vec![second],
+        ..Acquire::new(id.into(), first.resource.clone(), Party::owner("o"))
+    };
+    let mut table = Table::new(Settings::default(), 0, 1);
+    for (id, first, second) in [
+        ("a", part("k", Mode::Shared), part("m", Mode::Cumulative)),
+        ("b", part("m", Mode::Cumulative), part("k", Mode::Shared)),
+    ] {
+        let ask = Acquire { part: first.clone(), ..ask(id, first, second) };
+        assert!(matches!(table.apply(0, Command::Acquire(ask)).reply, Reply::Granted(_)));
+    }
+    let Reply::Busy(blocker) = table.apply(0, Command::Promote(Target::Id("a".into()))).reply
+    else {
+        panic!("b shares k")
+    };
+    assert_eq!((blocker.mode, blocker.token), (Mode::Shared, 2));
+}

@@ -290,3 +290,24 @@ fn an_owner_passes_a_writer_that_readers_in_between_wait_for() {
     scene.release("h");
     assert_eq!(scene.granted(), ["p"]);
 }
+
+#[test]
+fn an_e_without_owner_is_granted_while_others_wait_behind_waiters() {
+    use keylatch_table::{
+        Acquire, Command, Event, Mode, Part, Party, Resource, Settings, Table, Target,
+    };
+    let mut table = Table::new(Settings::default(), 0, 1);
+    for (id, mode) in [
+        ("a", Mode::Exclusive),
+        ("b", Mode::Cumulative),
+        ("c", Mode::Exclusive),
+        ("d", Mode::Exclusive),
+    ] {
+        let resource = Resource::plain("k").unwrap();
+        let part = Part::new(resource.clone(), mode);
+        let ask = Acquire::new(id.into(), resource, Party::client("host"));
+        table.apply(0, Command::Acquire(Acquire { part, wait_ms: 9_000, ..ask }));
+    }
+    let applied = table.apply(0, Command::Release(Target::Id("a".into())));
+    assert!(matches!(&applied.events[..], [Event::Granted { id, .. }] if *id == "b".into()));
+}
