@@ -163,10 +163,9 @@ impl Table {
         };
         let resources = &mut self.board.resources;
         let Part { resource, mode } = ask.part;
-        let first = if let Some(vacant) = vacant {
-            resources.insert(resource, vacant)
-        } else {
-            resources.enter(resource)
+        let first = match vacant {
+            None => resources.enter(resource),
+            Some(vacant) => resources.insert(resource, vacant),
         };
         if ask.also.is_empty() {
             return self.board.enter(request, hash, &[(first, mode, mode)]);
