@@ -23,6 +23,8 @@
 //! How a request meets the code: `command` (what is asked) -> `table` (one step) -> `lock/` or
 //! `task/` (the decision; `rules` are the rules) -> `board/` (who holds, who waits) -> `reply`.
 
+#![forbid(unsafe_code)]
+
 mod board;
 mod check;
 mod codec;
