@@ -23,8 +23,6 @@
 //! How a request meets the code: `command` (what is asked) -> `table` (one step) -> `lock/` or
 //! `task/` (the decision; `rules` are the rules) -> `board/` (who holds, who waits) -> `reply`.
 
-#![forbid(unsafe_code)]
-
 mod board;
 mod check;
 mod codec;
@@ -39,6 +37,7 @@ mod request_id;
 mod resource;
 pub mod rules;
 mod settings;
+mod short;
 mod snapshot;
 mod standing;
 mod table;

@@ -13,6 +13,9 @@
 //! the resources that share name, number of fields and those leading fields.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
+
+use crate::short::ShortBytes;
 
 /// One field of a resource's argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,9 +41,23 @@ impl<'a> From<&'a str> for Field<'a> {
 }
 
 /// A name and its fields, in the canonical byte form that `docs/table-format.md` describes.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone)]
 pub struct Resource {
-    bytes: Box<[u8]>,
+    bytes: ShortBytes,
+}
+
+impl PartialEq for Resource {
+    fn eq(&self, other: &Resource) -> bool {
+        *self.bytes == *other.bytes
+    }
+}
+
+impl Eq for Resource {}
+
+impl Hash for Resource {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.bytes.hash(state);
+    }
 }
 
 /// Why a resource could not be made.
@@ -111,7 +128,7 @@ impl Resource {
                 }
             }
         }
-        Ok(Resource { bytes: bytes.into_boxed_slice() })
+        Ok(Resource { bytes: ShortBytes::new(&bytes) })
     }
 
     /// Reads the canonical form back, refusing everything else.
@@ -128,7 +145,11 @@ impl Resource {
         for _ in 0..count {
             rest = take_field(rest).ok_or(malformed)?.1;
         }
-        if rest.is_empty() { Ok(Resource { bytes: bytes.into() }) } else { Err(malformed) }
+        if rest.is_empty() {
+            Ok(Resource { bytes: ShortBytes::new(bytes) })
+        } else {
+            Err(malformed)
+        }
     }
 
     /// The canonical form.

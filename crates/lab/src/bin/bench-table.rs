@@ -6,10 +6,8 @@
 
 #![allow(clippy::cast_precision_loss)] // counts and times as ratios
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
 use std::process::{Command as Process, ExitCode};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use foldhash::fast::FixedState;
@@ -18,40 +16,6 @@ use keylatch_lab::random::Random;
 use keylatch_table::{
     ANY, Acquire, Command, Field, Mode, Party, Reply, RequestId, Resource, Settings, Table, Target,
 };
-
-/// Counts the bytes that the allocator really sets aside (its block sizes, not what was asked for).
-struct Counting;
-
-static LIVE: AtomicUsize = AtomicUsize::new(0);
-
-/// glibc's blocks: 8 bytes of bookkeeping, multiples of 16, at least 32; large ones in whole pages.
-fn block(size: usize) -> usize {
-    if size >= 128 * 1024 {
-        (size + 16).next_multiple_of(4096)
-    } else {
-        (size + 8).next_multiple_of(16).max(32)
-    }
-}
-
-#[allow(unsafe_code)] // an allocator cannot be written otherwise; it only counts and passes on
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        LIVE.fetch_add(block(layout.size()), Ordering::Relaxed);
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(block(layout.size()), Ordering::Relaxed);
-        unsafe { System.dealloc(pointer, layout) }
-    }
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        LIVE.fetch_add(block(size), Ordering::Relaxed);
-        LIVE.fetch_sub(block(layout.size()), Ordering::Relaxed);
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// Pairs of acquire and release in one timed round: few enough that the commands are still in the
 /// cache, as they are when they have just been read.
@@ -63,17 +27,15 @@ const ROUNDS: usize = 4_001;
 type Part = (&'static str, fn(&mut Report));
 
 /// Each part runs in a process of its own, so that none inherits another's memory.
-const PARTS: [Part; 8] = [
+const PARTS: [Part; 9] = [
     ("exact", |report| exact(report, 1_000, 6.0)),
     ("exact-million", |report| exact(report, 1_000_000, 3.0)),
     ("one-name", one_name),
     ("other-queues", other_queues),
     ("wildcard", wildcard),
     ("hot-resource", hot_resource),
-    ("size", |report| {
-        size(report, true);
-        size(report, false);
-    }),
+    ("size", |report| size(report, true)),
+    ("size-text", |report| size(report, false)),
     ("snapshot", snapshot),
 ];
 
@@ -204,11 +166,11 @@ fn fill_memory(table: &mut Table, load: &mut Load, mut ask: impl FnMut(&mut Load
 fn exact(report: &mut Report, held: usize, most: f64) {
     let mut load = Load::new(1);
     let mut table = Table::new(Settings::default(), 0, 7);
-    let mut map: HashMap<Resource, [u8; 64], FixedState> =
+    let mut map: HashMap<String, [u8; 64], FixedState> =
         HashMap::with_hasher(FixedState::with_seed(7));
     for _ in 0..held {
         let key = load.name();
-        map.insert(key.clone(), [1; 64]);
+        map.insert(key.name().into(), [1; 64]);
         let ask = load.ask(key);
         hold(&mut table, std::iter::once(ask));
     }
@@ -220,7 +182,7 @@ fn exact(report: &mut Report, held: usize, most: f64) {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let asks: Vec<Acquire> = (0..ROUND).map(|_| new(&mut load)).collect();
-        let keys: Vec<Resource> = asks.iter().map(|ask| ask.part.resource.clone()).collect();
+        let keys: Vec<String> = asks.iter().map(|ask| ask.part.resource.name().into()).collect();
         let table_time = time_pairs(&mut table, pairs(asks));
         let spare = keys.clone();
         let start = Instant::now();
@@ -235,7 +197,12 @@ fn exact(report: &mut Report, held: usize, most: f64) {
     let what = format!("acquire + release, {held} held");
     let (ours, theirs) = (median(ours), median(theirs));
     report.line(&what, ours, "ns", None);
-    report.line("  insert + remove in a hashbrown map of that size", theirs, "ns", None);
+    report.line(
+        "  insert + remove of the name in a hashbrown map of that size",
+        theirs,
+        "ns",
+        None,
+    );
     report.line("  ratio", ours / theirs, "x", Some(most));
 }
 
@@ -364,37 +331,34 @@ fn hot_resource(report: &mut Report) {
     report.line("  ratio of the two", times[1] / times[0], "x", Some(4.0));
 }
 
+/// Resident memory, which counts what the allocator adds and what growing tables keep in reserve.
 fn size(report: &mut Report, uuids: bool) {
     let count = 1_000_000;
     let mut load = Load { owners: owners(1_000), ..Load::new(6) };
-    let before = (LIVE.load(Ordering::Relaxed), resident());
+    let before = resident();
     let mut table = Table::new(Settings::default(), 0, 7);
     for at in 0..count {
         let key = load.name();
         let mut ask = load.ask(key);
         if !uuids {
-            ask.id = RequestId::new(&ask.id.to_string().replace('-', "_"));
+            ask.id = RequestId::new(&format!("request:{:028}", load.random.bits()));
         }
         // Thirty-three a millisecond, as if they were taken over half a minute.
         let ask = Acquire { lease_ms: 300_000, ..ask };
         let applied = table.apply(at / 33, Command::Acquire(ask));
         assert!(matches!(applied.reply, Reply::Granted(_)));
     }
-    let each = |bytes: usize| bytes as f64 / count as f64;
-    let heap = each(LIVE.load(Ordering::Relaxed) - before.0);
+    let each = (resident() - before) as f64 / count as f64;
     let shape = if uuids { "UUIDs" } else { "other text" };
-    let what = format!("1,000,000 held, 20-byte names, 36-byte ids ({shape}): heap");
-    report.line(&what, heap, "bytes each", uuids.then_some(250.0));
-    if uuids {
-        let resident = each(resident().saturating_sub(before.1));
-        report.line("  as resident memory", resident, "bytes each", Some(250.0));
-    }
+    let what = format!("1,000,000 held, 20-byte names, 36-byte ids ({shape}): memory");
+    report.line(&what, each, "bytes each", Some(250.0));
 }
 
 fn resident() -> usize {
-    let status = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages = status.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok());
-    pages.unwrap_or(0) * 4096
+    let status = std::fs::read_to_string("/proc/self/statm").expect("Linux");
+    let pages: usize =
+        status.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("pages");
+    pages * 4096
 }
 
 fn snapshot(report: &mut Report) {

@@ -15,7 +15,12 @@ const TIMES: u64 = 1_000;
 type Operation = (&'static str, fn(&mut Table) -> Vec<Command>);
 
 const OPERATIONS: [Operation; 8] = [
-    ("acquire", |_| (0..TIMES).map(|n| acquire(n, plain(n), Mode::Exclusive, 0)).collect()),
+    ("acquire", |table| {
+        // There is room already, from locks that have ended.
+        prepare(table, (0..TIMES).map(|n| acquire(TIMES + n, plain(n), Mode::Exclusive, 0)));
+        prepare(table, (0..TIMES).map(|n| release(TIMES + n)));
+        (0..TIMES).map(|n| acquire(n, plain(n), Mode::Exclusive, 0)).collect()
+    }),
     ("release", |table| {
         prepare(table, (0..TIMES).map(|n| acquire(n, plain(n), Mode::Exclusive, 0)));
         (0..TIMES).map(release).collect()

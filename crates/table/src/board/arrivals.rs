@@ -1,8 +1,8 @@
 //! All live requests in the order of arrival, and a quick way into the middle of that list.
 //!
-//! Every 256th arrival is an *anchor*, found by its seq; when an anchor leaves, the one
-//! before it takes over, if there is one: it has been there longer and is likely to stay. So a page of a listing starts within 256 steps of its cursor, however many
-//! requests there are.
+//! Every 256th arrival is an *anchor*, found by its seq; when an anchor leaves, the one before it
+//! takes over, if there is one: it has been there longer and is likely to stay. So a page of a
+//! listing starts within 256 steps of its cursor, however many requests there are.
 
 use std::collections::BTreeMap;
 

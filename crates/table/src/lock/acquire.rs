@@ -149,10 +149,12 @@ impl Table {
         let Entrance { hash, token, deadline, wait, vacant } = entrance;
         let seq = self.next_seq();
         let party = self.board.parties.enter(ask.party, who);
-        let extra = ask.extra.map_or_else(Extra::default, |extra| *extra);
-        let needed = wait.is_some() || extra != Extra::default();
-        let wait_ms = if wait.is_some() || extra.alias.is_some() { ask.wait_ms } else { 0 };
-        let more = needed.then(|| Box::new(More { extra, also: Vec::new(), wait_ms, wait }));
+        let extra = ask.extra.filter(|extra| **extra != Extra::default());
+        let more = (wait.is_some() || extra.is_some()).then(|| {
+            let extra = extra.map_or_else(Extra::default, |extra| *extra);
+            let wait_ms = if wait.is_some() || extra.alias.is_some() { ask.wait_ms } else { 0 };
+            Box::new(More { extra, also: Vec::new(), wait_ms, wait })
+        });
         let request = Request {
             deadline,
             party,

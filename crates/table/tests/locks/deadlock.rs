@@ -237,3 +237,17 @@ fn detection_needs_an_explicit_owner() {
         "granted token 1 lease 30000 waited 0"
     );
 }
+
+#[test]
+fn a_waiter_that_did_not_ask_for_detection_is_never_refused_for_a_cycle() {
+    let mut scene = Scene::new();
+    scene.ask(by("ann", "a1", "X a"));
+    scene.ask(by("bob", "b1", "X b"));
+    let waits = |reply: String| assert!(reply.starts_with("waiting"), "{reply}");
+    waits(scene.ask(ask("a2", "X b").owner("ann").wait(90_000)));
+    waits(scene.ask(by("bob", "b2", "X a")));
+    // A grant to ann makes the table look for cycles around her.
+    assert_eq!(scene.ask(by("ann", "a3", "X c")), "granted token 3 lease 30000 waited 0");
+    assert_eq!(scene.events(), [""; 0]);
+    assert_eq!(scene.stats().waiting, 2);
+}
