@@ -21,7 +21,7 @@ use keylatch_table::{
 /// cache, as they are when they have just been read.
 const ROUND: usize = 50;
 /// Rounds whose median counts.
-const ROUNDS: usize = 4_001;
+const ROUNDS: usize = 20_001;
 
 /// A name and what it measures.
 type Part = (&'static str, fn(&mut Report));
