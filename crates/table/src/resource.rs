@@ -389,4 +389,12 @@ mod tests {
         assert_eq!(shown.to_string(), "n(@,\\@,\\\\x,2,true)");
         assert_eq!(format!("{:?}", Resource::plain("user:42").unwrap()), "user:42");
     }
+    #[test]
+    fn equal_resources_are_one_key_of_a_map() {
+        let long = "a name that does not fit in place";
+        let names = ["short", long, "short", long, "other"];
+        let set: std::collections::HashSet<Resource> =
+            names.iter().map(|name| Resource::plain(name).unwrap()).collect();
+        assert_eq!(set.len(), 3);
+    }
 }

@@ -1,0 +1,3 @@
+//! Keylatch beside other libraries.
+
+pub mod local;
