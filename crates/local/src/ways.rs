@@ -266,13 +266,13 @@ impl<K: Hash + Eq, S: BuildHasher> KeyedMutex<K, S> {
 /// use std::sync::Arc;
 /// use keylatch_local::{KeyedMutex, OwnedExclusiveGuard};
 ///
-/// struct Upload { name: String, _lock: OwnedExclusiveGuard<String> }
+/// struct Upload { lock: OwnedExclusiveGuard<String> }
 ///
 /// # futures_lite::future::block_on(async {
 /// let locks = Arc::new(KeyedMutex::<String>::new());
-/// let upload = Upload { name: "a".into(), _lock: locks.lock_owned("a").await };
-/// let thread = std::thread::spawn(move || upload.name.len());
-/// assert_eq!(thread.join().unwrap(), 1);
+/// let upload = Upload { lock: locks.lock_owned("a").await };
+/// let thread = std::thread::spawn(move || upload.lock.key());
+/// assert_eq!(thread.join().unwrap(), "a");
 /// assert!(locks.is_empty());
 /// # });
 /// ```
