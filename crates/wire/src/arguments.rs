@@ -1,0 +1,102 @@
+//! The arguments of a request, one after the other.
+
+use crate::frame::Arguments;
+use crate::request::WordError;
+
+/// A walk through the arguments of a request, behind the command's name.
+pub(crate) struct Words<'b> {
+    buffer: &'b [u8],
+    arguments: &'b Arguments,
+    at: usize,
+    /// How the command is written, for errors.
+    usage: &'static str,
+}
+
+impl<'b> Words<'b> {
+    pub(crate) fn new(
+        buffer: &'b [u8],
+        arguments: &'b Arguments,
+        at: usize,
+        usage: &'static str,
+    ) -> Words<'b> {
+        Words { buffer, arguments, at, usage }
+    }
+
+    pub(crate) fn left(&self) -> usize {
+        self.arguments.len() - self.at
+    }
+
+    /// The next argument, if there is one.
+    pub(crate) fn next(&mut self) -> Option<&'b [u8]> {
+        let word = self.arguments.get(self.buffer, self.at)?;
+        self.at += 1;
+        Some(word)
+    }
+
+    pub(crate) fn syntax(&self, what: &str) -> WordError {
+        WordError::new("SYNTAX", format!("{what}; usage: {}", self.usage))
+    }
+
+    pub(crate) fn bytes(&mut self, what: &str) -> Result<&'b [u8], WordError> {
+        self.next().ok_or_else(|| self.syntax(&format!("{what} is missing")))
+    }
+
+    pub(crate) fn text(&mut self, what: &str) -> Result<&'b str, WordError> {
+        let bytes = self.bytes(what)?;
+        std::str::from_utf8(bytes)
+            .map_err(|_| WordError::new("BADARG", format!("{what} must be valid UTF-8")))
+    }
+
+    pub(crate) fn number(&mut self, what: &str) -> Result<u64, WordError> {
+        let bytes = self.bytes(what)?;
+        parse_number(bytes).ok_or_else(|| {
+            let got = String::from_utf8_lossy(bytes);
+            WordError::new("BADARG", format!("{what} must be a whole number, not '{got}'"))
+        })
+    }
+
+    /// There must be no more.
+    pub(crate) fn end(&mut self) -> Result<(), WordError> {
+        match self.next() {
+            None => Ok(()),
+            Some(word) => Err(self.unknown(word)),
+        }
+    }
+
+    pub(crate) fn unknown(&self, word: &[u8]) -> WordError {
+        self.syntax(&format!("'{}' is not understood here", String::from_utf8_lossy(word)))
+    }
+}
+
+pub(crate) fn parse_number(bytes: &[u8]) -> Option<u64> {
+    if bytes.is_empty() {
+        return None;
+    }
+    bytes.iter().try_fold(0u64, |number, byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        number.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+/// A word in capitals, if it is short enough to be one of ours.
+pub(crate) struct Capitals {
+    bytes: [u8; 16],
+    len: usize,
+}
+
+impl Capitals {
+    #[inline]
+    pub(crate) fn of(word: &[u8]) -> Capitals {
+        let mut bytes = [0; 16];
+        let len = word.len().min(16);
+        bytes[..len].copy_from_slice(&word[..len]);
+        bytes.make_ascii_uppercase();
+        // A longer word is none of ours, whatever it begins with.
+        Capitals { bytes, len: if word.len() > 16 { 0 } else { len } }
+    }
+
+    #[inline]
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
