@@ -53,13 +53,12 @@ fn read(buffer: &[u8], at: &mut usize, depth: usize) -> Result<Option<Value>, Va
     let Some((kind, line)) = read_line(buffer, at)? else { return Ok(None) };
     let text = || String::from_utf8_lossy(line).into_owned();
     Ok(Some(match kind {
-        b'+' => Value::Simple(text()),
+        b'+' | b'(' => Value::Simple(text()),
         b'-' => Value::Error(text()),
         b':' => Value::Integer(number(line)?),
         b'_' => Value::Null,
         b'#' => Value::Bool(line == b"t"),
         b',' => Value::Double(text().parse().map_err(|_| ValueError::Malformed)?),
-        b'(' => Value::Simple(text()),
         b'$' | b'=' | b'!' => match number(line)? {
             -1 => Value::Null,
             length => {
