@@ -98,8 +98,16 @@ pub type OwnedSharedGuard<K, S = RandomState> = Guard<Arc<KeyedMutex<K, S>>, Sha
 
 impl<H: Handle, M> Guard<H, M> {
     #[inline]
-    pub(crate) fn new(handle: H, hash: u64, number: u32, watch: Watch) -> Guard<H, M> {
+    pub(crate) fn new(handle: H, hash: u64, number: u32) -> Guard<H, M> {
+        let watch = Watch::default();
         Guard { handle, hash, number, held: true, watch, mode: PhantomData }
+    }
+
+    /// Tells whoever watches, now that nothing can be lost by a panic there.
+    #[inline]
+    pub(crate) fn watched(mut self, watch: impl FnOnce(&H) -> Watch) -> Guard<H, M> {
+        self.watch = watch(&self.handle);
+        self
     }
 
     /// Releases the key now. Doing it again, or dropping the guard afterwards, changes nothing.
@@ -109,8 +117,8 @@ impl<H: Handle, M> Guard<H, M> {
         let held = std::mem::replace(&mut self.held, false);
         if held {
             let mutex = self.handle.mutex();
-            mutex.watcher.released(&mut self.watch, &[(self.hash, self.number)]);
             mutex.release(self.hash, self.number);
+            mutex.watcher.released(&mut self.watch, &[(self.hash, self.number)]);
         }
         held
     }
@@ -128,14 +136,17 @@ impl<H: Handle, M> Guard<H, M> {
     }
 
     /// Another mode, whose change in the shard the caller sees to.
-    fn turn<N>(mut self) -> Guard<H, N>
+    fn turn<N: Access>(mut self) -> Guard<H, N>
     where
         H: Clone,
     {
-        let watch = std::mem::take(&mut self.watch);
-        let guard = Guard::new(self.handle.clone(), self.hash, self.number, watch);
+        let mut watch = std::mem::take(&mut self.watch);
+        let guard = Guard::new(self.handle.clone(), self.hash, self.number);
         self.held = false;
-        guard
+        guard.watched(|handle| {
+            handle.mutex().watcher.turned(&mut watch, mode::<N>());
+            watch
+        })
     }
 }
 
@@ -165,7 +176,8 @@ impl<H: Handle + Clone> Guard<H, Exclusive> {
 
 impl<H: Handle + Clone> Guard<H, Shared> {
     /// Turns shared access into exclusive access if this is the only holder, without letting go in
-    /// between; gives the guard back otherwise. It does not wait, and does not look at who waits.
+    /// between; gives the guard back otherwise, and after [`Guard::unlock`]. It does not wait (two
+    /// readers that waited to upgrade would wait for each other), and does not look at who waits.
     pub fn try_upgrade(self) -> Result<Guard<H, Exclusive>, Guard<H, Shared>> {
         let mutex = self.handle.mutex();
         match self.held && mutex.shard(self.hash).try_upgrade(self.hash, self.number) {
@@ -197,16 +209,30 @@ pub struct ManyGuard<H: Handle> {
 }
 
 impl<H: Handle> ManyGuard<H> {
-    pub(crate) fn new(handle: H, held: Box<[(u64, u32)]>, watch: Watch) -> ManyGuard<H> {
-        ManyGuard { handle, held, watch }
+    pub(crate) fn new(handle: H, held: Box<[(u64, u32)]>) -> ManyGuard<H> {
+        ManyGuard { handle, held, watch: Watch::default() }
+    }
+
+    pub(crate) fn watched(
+        mut self,
+        watch: impl FnOnce(&H, &[(u64, u32)]) -> Watch,
+    ) -> ManyGuard<H> {
+        self.watch = watch(&self.handle, &self.held);
+        self
     }
 
     /// Releases the keys now. Doing it again, or dropping the guard afterwards, changes nothing.
-    pub fn unlock(&mut self) {
-        self.handle.mutex().watcher.released(&mut self.watch, &self.held);
-        for (hash, number) in std::mem::take(&mut self.held) {
-            self.handle.mutex().release(hash, number);
+    /// Returns whether they were held.
+    pub fn unlock(&mut self) -> bool {
+        let held = std::mem::take(&mut self.held);
+        if held.is_empty() {
+            return false;
         }
+        for (hash, number) in &held {
+            self.handle.mutex().release(*hash, *number);
+        }
+        self.handle.mutex().watcher.released(&mut self.watch, &held);
+        true
     }
 
     /// Copies of the keys, each once, in no particular order; none after [`ManyGuard::unlock`].

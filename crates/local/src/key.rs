@@ -1,5 +1,6 @@
 //! What callers may name a key by: the key itself, a reference to it, or its borrowed form.
 
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, Hash};
 use std::path::{Path, PathBuf};
@@ -30,6 +31,10 @@ use std::sync::Arc;
 /// assert!(locks.try_lock(Account { bank: "north".into(), number: 42 }).is_none());
 /// # drop(held);
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "a key of type `{K}` cannot be named by `{Self}`",
+    note = "use the key itself, a reference to it, or its borrowed form (`&str` for `String`)"
+)]
 pub trait Key<K> {
     /// The hash that the key has.
     fn hash_with<S: BuildHasher>(&self, state: &S) -> u64;
@@ -60,6 +65,42 @@ impl<K: Hash + Eq + Clone> Key<K> for &K {
     }
     fn into_key(self) -> K {
         self.clone()
+    }
+}
+
+impl<T: Hash + Eq + Clone, const N: usize> Key<Vec<T>> for &[T; N] {
+    fn hash_with<S: BuildHasher>(&self, state: &S) -> u64 {
+        state.hash_one(self.as_slice())
+    }
+    fn is(&self, key: &Vec<T>) -> bool {
+        self.as_slice() == key
+    }
+    fn into_key(self) -> Vec<T> {
+        self.to_vec()
+    }
+}
+
+impl Key<String> for &&str {
+    fn hash_with<S: BuildHasher>(&self, state: &S) -> u64 {
+        state.hash_one(**self)
+    }
+    fn is(&self, key: &String) -> bool {
+        **self == key
+    }
+    fn into_key(self) -> String {
+        (*self).into()
+    }
+}
+
+impl Key<String> for Cow<'_, str> {
+    fn hash_with<S: BuildHasher>(&self, state: &S) -> u64 {
+        state.hash_one(&**self)
+    }
+    fn is(&self, key: &String) -> bool {
+        **self == *key
+    }
+    fn into_key(self) -> String {
+        self.into_owned()
     }
 }
 

@@ -59,7 +59,7 @@ impl<K> Default for Options<K> {
 }
 
 impl<K, S> Options<K, S> {
-    /// Into how many parts the table is split, 1 to 4,096; the next power of two is taken. More
+    /// Into how many parts the table is split: the next power of two, at least 1 and at most 4,096. More
     /// parts let more threads work at once, and cost 128 bytes each. The default is 64.
     pub fn shards(self, shards: usize) -> Options<K, S> {
         Options { shards: shards.clamp(1, 4096).next_power_of_two(), ..self }
@@ -91,6 +91,10 @@ impl<K> Default for KeyedMutex<K> {
         KeyedMutex::new()
     }
 }
+
+/// A panic never leaves it half done; see `sync`.
+impl<K, S> std::panic::UnwindSafe for KeyedMutex<K, S> {}
+impl<K, S> std::panic::RefUnwindSafe for KeyedMutex<K, S> {}
 
 impl<K, S> fmt::Debug for KeyedMutex<K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -179,14 +183,18 @@ impl<K: Hash + Eq, S: BuildHasher> KeyedMutex<K, S> {
     #[inline]
     pub(crate) fn release(&self, hash: u64, number: u32) {
         let mut shard = self.shard(hash);
-        if let Some(queue) = shard.release(hash, number, self.rehash()) {
-            self.release_queued(shard, queue);
+        match shard.release(hash, number, self.rehash()) {
+            Ok(key) => {
+                drop(shard);
+                drop(key);
+            }
+            Err(queue) => self.release_queued(shard, queue),
         }
     }
 
     #[inline(never)]
     fn release_queued(&self, mut shard: MutexGuard<'_, Shard<K>>, queue: usize) {
-        let mut wakes = Wakes::default();
+        let mut wakes = Wakes::new();
         shard.release_queued(queue, self.rehash(), &mut wakes);
         drop(shard);
         self.deliver(wakes);
@@ -194,14 +202,14 @@ impl<K: Hash + Eq, S: BuildHasher> KeyedMutex<K, S> {
 
     /// See [`Shard::leave`].
     pub(crate) fn leave(&self, hash: u64, place: usize) -> bool {
-        let mut wakes = Wakes::default();
+        let mut wakes = Wakes::new();
         let granted = self.shard(hash).leave(place, self.rehash(), &mut wakes);
         self.deliver(wakes);
         granted
     }
 
     pub(crate) fn downgrade(&self, hash: u64, number: u32) {
-        let mut wakes = Wakes::default();
+        let mut wakes = Wakes::new();
         self.shard(hash).downgrade(hash, number, self.rehash(), &mut wakes);
         self.deliver(wakes);
     }
@@ -209,22 +217,23 @@ impl<K: Hash + Eq, S: BuildHasher> KeyedMutex<K, S> {
     /// Tells those who were granted something. No shard is locked meanwhile: a waker may run
     /// anything.
     #[inline]
-    fn deliver(&self, mut wakes: Wakes) {
+    fn deliver(&self, mut wakes: Wakes<K>) {
         while let Some(many) = wakes.pop_ready() {
             self.try_grant(&many, &mut wakes);
         }
         wakes.wake();
     }
 
-    /// Grants a request for several keys, if it is first and free in all of its queues.
+    /// Grants a request for several keys, whose turn has come in all of its queues, unless it has
+    /// left.
     #[cold]
-    fn try_grant(&self, many: &Many, wakes: &mut Wakes) {
+    fn try_grant(&self, many: &Many, wakes: &mut Wakes<K>) {
         let parts = many.parts();
         let mut shards = self.lock_all(parts.iter().map(|part| part.hash));
-        let ready = |part: &Part| shards.of(part.hash).is_ready(part.place);
-        if !many.waits() || !parts.iter().all(ready) {
+        if !many.waits() {
             return;
         }
+        debug_assert!(parts.iter().all(|part| shards.of(part.hash).is_ready(part.place)));
         for Part { hash, place, .. } in parts {
             shards.of_mut(*hash).grant_many(*place, self.rehash(), wakes);
         }
@@ -246,19 +255,24 @@ impl<K: Hash + Eq, S: BuildHasher> KeyedMutex<K, S> {
             return Ok(shards.hold(keys));
         }
         let many = Arc::new(Many::new());
+        let mut spare = Vec::new();
         let stand = |(hash, key)| {
-            let standing = shards.of_mut(hash).stand_many(hash, key, self.rehash(), &many);
+            let (standing, key) = shards.of_mut(hash).stand_many(hash, key, self.rehash(), &many);
+            spare.push(key);
             let place = standing.place().expect("it waits");
             Part { hash, number: standing.number, place }
         };
         let parts: Box<[Part]> = keys.into_iter().map(stand).collect();
         assert!(many.parts.set(parts).is_ok(), "set once");
+        // Keys are dropped outside the shards.
+        drop(shards);
+        drop(spare);
         Err(many)
     }
 
     /// Leaves all queues; true if everything has been granted already, and the caller holds it.
     pub(crate) fn leave_many(&self, many: &Many) -> bool {
-        let mut wakes = Wakes::default();
+        let mut wakes = Wakes::new();
         let parts = many.parts();
         let mut shards = self.lock_all(parts.iter().map(|part| part.hash));
         let left = many.leave();
@@ -282,21 +296,6 @@ impl<K: Hash + Eq, S: BuildHasher> KeyedMutex<K, S> {
 
 /// Keys with their hashes, none of them twice.
 pub(crate) type Keys<K> = Vec<(u64, K)>;
-
-/// Looks a key up by reference, without being able to make one.
-struct Ref<'a, K>(&'a K);
-
-impl<K: Eq> Key<K> for Ref<'_, K> {
-    fn hash_with<S: BuildHasher>(&self, _: &S) -> u64 {
-        unreachable!("it is known already")
-    }
-    fn is(&self, key: &K) -> bool {
-        self.0 == key
-    }
-    fn into_key(self) -> K {
-        unreachable!("only for looking")
-    }
-}
 
 /// Some of the shards, all locked.
 struct Shards<'a, K, S> {
@@ -323,7 +322,7 @@ impl<K, S> Shards<'_, K, S> {
 
 impl<K: Hash + Eq, S: BuildHasher> Shards<'_, K, S> {
     fn are_vacant(&self, keys: &Keys<K>) -> bool {
-        keys.iter().all(|(hash, key)| self.of(*hash).is_vacant(*hash, &Ref(key)))
+        keys.iter().all(|(hash, key)| self.of(*hash).is_vacant(*hash, key))
     }
 
     /// Holds keys that are vacant.

@@ -56,6 +56,9 @@ impl<H: Handle, Q: Key<H::Key>, M: Access> Lock<H, Q, M> {
     pub(crate) fn reserve(mut self) -> Lock<H, Q, M> {
         let (hash, standing, _) = self.ask(None);
         self.step = Step::Asked { hash, standing };
+        let handle = self.handle.as_ref().expect("it is new");
+        let entry = [(hash, standing.number)];
+        self.asking.reserved(handle.mutex(), &entry, mode::<M>(), standing.place().is_none());
         self
     }
 
@@ -82,8 +85,9 @@ impl<H: Handle, Q: Key<H::Key>, M: Access> Lock<H, Q, M> {
     #[inline]
     fn guard(&mut self, hash: u64, number: u32, waker: Option<&Waker>) -> Guard<H, M> {
         let handle = self.handle.take().expect("a future is not polled after it was ready");
-        let watch = self.asking.held(handle.mutex(), &[(hash, number)], mode::<M>(), waker);
-        Guard::new(handle, hash, number, watch)
+        let asking = &mut self.asking;
+        Guard::new(handle, hash, number)
+            .watched(|handle| asking.held(handle.mutex(), &[(hash, number)], mode::<M>(), waker))
     }
 }
 
@@ -202,7 +206,10 @@ impl<H: Handle, Q, M> Drop for Lock<H, Q, M> {
         let left = self.leave();
         let mutex = self.handle.as_ref().expect("who asked has a handle").mutex();
         match left {
-            Left::Held { hash, number } => mutex.release(hash, number),
+            Left::Held { hash, number } => {
+                mutex.release(hash, number);
+                self.asking.gave_up(mutex);
+            }
             Left::Queue => self.asking.gave_up(mutex),
             Left::Nothing => {}
         }
@@ -247,8 +254,9 @@ impl<H: Handle> LockMany<H> {
     fn guard(&mut self, held: Box<[(u64, u32)]>, waker: Option<&Waker>) -> ManyGuard<H> {
         self.step = ManyStep::Done;
         let handle = self.handle.take().expect("a future is not polled after it was ready");
-        let watch = self.asking.held(handle.mutex(), &held, Mode::Exclusive, waker);
-        ManyGuard::new(handle, held, watch)
+        let asking = &mut self.asking;
+        ManyGuard::new(handle, held)
+            .watched(|handle, held| asking.held(handle.mutex(), held, Mode::Exclusive, waker))
     }
 
     fn ask(&mut self, waker: Option<&Waker>) -> Option<ManyGuard<H>> {

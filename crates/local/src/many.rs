@@ -7,10 +7,14 @@
 //! their keys. It holds nothing until it is first and free in all of its queues, and then gets all
 //! of them in one step.
 //!
+//! It counts in how many queues its turn has yet to come. Once its turn has come in one, that stays
+//! so: nobody passes it. So the one who lets the last turn come grants everything.
+//!
 //! Invariant **M1**: its places stand in their queues, or it has been granted, or it has left; that
 //! changes only while all of its shards are locked.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Poll, Waker};
 
 use crate::sync::{Mutex, lock};
@@ -18,6 +22,9 @@ use crate::sync::{Mutex, lock};
 pub(crate) struct Many {
     /// Where it stands; set before its shards are unlocked for the first time.
     pub(crate) parts: OnceLock<Box<[Part]>>,
+    /// In how many of its queues it is not first and free yet. So what is released one by one is
+    /// counted, instead of all of its queues being looked at each time.
+    missing: AtomicUsize,
     outcome: Mutex<Outcome>,
 }
 
@@ -39,7 +46,22 @@ enum Outcome {
 
 impl Many {
     pub(crate) fn new() -> Many {
-        Many { parts: OnceLock::new(), outcome: Mutex::new(Outcome::Waiting(None)) }
+        Many {
+            parts: OnceLock::new(),
+            missing: AtomicUsize::new(0),
+            outcome: Mutex::new(Outcome::Waiting(None)),
+        }
+    }
+
+    /// While it enters its queues.
+    pub(crate) fn misses_one(&self) {
+        self.missing.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It is first and free in one queue more; true if that was the last.
+    pub(crate) fn misses_none_more(&self) -> bool {
+        // Whoever counts the last one then locks all shards, and sees all that was done there.
+        self.missing.fetch_sub(1, Ordering::Relaxed) == 1
     }
 
     pub(crate) fn parts(&self) -> &[Part] {

@@ -19,8 +19,9 @@ pub struct Observed {
     pub keys: usize,
 }
 
-/// Is told of every lock taken, released, or given up. Called by the task concerned, so it should
-/// be quick; no part of the table is locked meanwhile, except for [`Observer::class`].
+/// Is told of every lock taken, released, or given up. A guard that is up- or downgraded is released
+/// in the one mode and acquired in the other. Called by the task concerned, so it should be quick;
+/// no part of the table is locked meanwhile, except for [`Observer::class`].
 pub trait Observer<K>: Send + Sync {
     /// The class of a key, such as the kind of thing that it names: metrics by key would have no
     /// bound. Called while a part of the table is locked, so it must not use the table.
@@ -55,6 +56,14 @@ impl<K> Observing<K> {
         Observing(None)
     }
 
+    pub(crate) fn turned(&self, seen: &mut Option<Seen>, mode: Mode) {
+        let (Some(observer), Some(seen)) = (&self.0, seen) else { return };
+        observer.released(&seen.observed, seen.since.elapsed());
+        seen.observed.shared = mode == Mode::Shared;
+        seen.since = Instant::now();
+        observer.acquired(&seen.observed, Duration::ZERO, 0);
+    }
+
     pub(crate) fn released(&self, seen: &Seen) {
         if let Some(observer) = &self.0 {
             observer.released(&seen.observed, seen.since.elapsed());
@@ -72,9 +81,25 @@ pub(crate) struct Seen {
 #[derive(Default)]
 pub(crate) struct Watching {
     wait: Option<(Seen, usize)>,
+    /// Held since it was reserved.
+    held: Option<Seen>,
 }
 
 impl Watching {
+    pub(crate) fn reserved<K, S>(
+        &mut self,
+        mutex: &KeyedMutex<K, S>,
+        entries: &[Entry],
+        mode: Mode,
+        holds: bool,
+    ) {
+        if holds {
+            self.held = self.held(mutex, entries, mode);
+        } else {
+            self.waits(mutex, entries, mode);
+        }
+    }
+
     pub(crate) fn waits<K, S>(&mut self, mutex: &KeyedMutex<K, S>, entries: &[Entry], mode: Mode) {
         if mutex.watcher.observing.0.is_none() || self.wait.is_some() {
             return;
@@ -90,6 +115,9 @@ impl Watching {
         entries: &[Entry],
         mode: Mode,
     ) -> Option<Seen> {
+        if let Some(seen) = self.held.take() {
+            return Some(seen);
+        }
         let seen = see(mutex, entries, mode)?;
         let (waited, queue) = match self.wait.take() {
             Some((wait, queue)) => (seen.since - wait.since, queue),
@@ -100,6 +128,9 @@ impl Watching {
     }
 
     pub(crate) fn gave_up<K>(&mut self, observing: &Observing<K>) {
+        if let Some(seen) = self.held.take() {
+            return observing.released(&seen);
+        }
         if let (Some(observer), Some((wait, _))) = (&observing.0, self.wait.take()) {
             observer.gave_up(&wait.observed, wait.since.elapsed());
         }
@@ -117,23 +148,55 @@ fn see<K, S>(mutex: &KeyedMutex<K, S>, entries: &[Entry], mode: Mode) -> Option<
 /// An [`Observer`] that writes `tracing` events at level `TRACE`, target `keylatch_local`.
 /// (Feature `tracing`.)
 #[cfg(feature = "tracing")]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Traced;
+pub struct Traced<K> {
+    class: fn(&K) -> &'static str,
+}
 
 #[cfg(feature = "tracing")]
-impl<K> Observer<K> for Traced {
+impl<K> Traced<K> {
+    /// All keys in one class.
+    pub fn new() -> Traced<K> {
+        Traced { class: |_| "" }
+    }
+
+    /// Keys in the classes that `class` gives them.
+    pub fn by(class: fn(&K) -> &'static str) -> Traced<K> {
+        Traced { class }
+    }
+}
+
+#[cfg(feature = "tracing")]
+impl<K> Default for Traced<K> {
+    fn default() -> Traced<K> {
+        Traced::new()
+    }
+}
+
+#[cfg(feature = "tracing")]
+impl<K> std::fmt::Debug for Traced<K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Traced")
+    }
+}
+
+#[cfg(feature = "tracing")]
+impl<K> Observer<K> for Traced<K> {
+    fn class(&self, key: &K) -> &'static str {
+        (self.class)(key)
+    }
+
     fn acquired(&self, observed: &Observed, waited: Duration, queue: usize) {
         let Observed { class, shared, keys } = *observed;
-        tracing::trace!(class, shared, keys, ?waited, queue, "acquired");
+        tracing::trace!(target: "keylatch_local", class, shared, keys, ?waited, queue, "acquired");
     }
 
     fn released(&self, observed: &Observed, held: Duration) {
         let Observed { class, shared, keys } = *observed;
-        tracing::trace!(class, shared, keys, ?held, "released");
+        tracing::trace!(target: "keylatch_local", class, shared, keys, ?held, "released");
     }
 
     fn gave_up(&self, observed: &Observed, waited: Duration) {
         let Observed { class, shared, keys } = *observed;
-        tracing::trace!(class, shared, keys, ?waited, "gave up");
+        tracing::trace!(target: "keylatch_local", class, shared, keys, ?waited, "gave up");
     }
 }

@@ -88,7 +88,15 @@ pub(crate) enum Wait {
     /// Out of the queue, and a holder (Q2).
     Granted,
     /// One of the places of a request for several keys.
-    Many(Arc<Many>),
+    Many(Arc<Many>, Turn),
+}
+
+/// Whether a request for several keys is first and free in one of its queues. Once it is, it stays
+/// so until it has all of them or leaves: nobody passes it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    ToCome,
+    Come,
 }
 
 /// With less room than this the list of places is not worth giving back.
@@ -130,15 +138,20 @@ impl<K> Shard<K> {
     }
 
     #[inline]
-    pub(crate) fn grant_front(&mut self, queue: usize, wakes: &mut Wakes) {
+    pub(crate) fn grant_front(&mut self, queue: usize, wakes: &mut Wakes<K>) {
         while self.queues[queue].len > 0 {
             let at = self.queues[queue].head;
             let mode = self.places[at].mode;
             if !self.queues[queue].admits(mode) {
                 return;
             }
-            if let Wait::Many(many) = &self.places[at].wait {
-                wakes.push_ready(Arc::clone(many));
+            if let Wait::Many(many, turn) = &mut self.places[at].wait {
+                if *turn == Turn::ToCome {
+                    *turn = Turn::Come;
+                    if many.misses_none_more() {
+                        wakes.push_ready(Arc::clone(many));
+                    }
+                }
                 return;
             }
             self.unlink(at);
@@ -165,7 +178,7 @@ impl<K> Shard<K> {
                 *wait = Wait::Task(waker.clone());
                 Err(None)
             }
-            Wait::Many(_) => unreachable!("a request for several keys asks elsewhere"),
+            Wait::Many(..) => unreachable!("a request for several keys asks elsewhere"),
         }
     }
 
@@ -175,22 +188,18 @@ impl<K> Shard<K> {
         &mut self,
         at: usize,
         rehash: impl Fn(&K) -> u64,
-        wakes: &mut Wakes,
+        wakes: &mut Wakes<K>,
     ) -> bool {
         let granted = matches!(self.places[at].wait, Wait::Granted);
         if !granted {
-            self.leave_queue(at, rehash, wakes);
+            let queue = self.places[at].queue;
+            self.unlink(at);
+            self.advance(queue, rehash, wakes);
         }
         if let Wait::Task(waker) = self.remove_place(at) {
             wakes.push_stale(waker);
         }
         granted
-    }
-
-    fn leave_queue(&mut self, at: usize, rehash: impl Fn(&K) -> u64, wakes: &mut Wakes) {
-        let queue = self.places[at].queue;
-        self.unlink(at);
-        self.advance(queue, rehash, wakes);
     }
 
     /// Whether the place is the first in its queue and the key is free.
@@ -201,7 +210,12 @@ impl<K> Shard<K> {
     }
 
     /// Grants a place that [`Shard::is_ready`] and stands in several queues.
-    pub(crate) fn grant_many(&mut self, at: usize, rehash: impl Fn(&K) -> u64, wakes: &mut Wakes) {
+    pub(crate) fn grant_many(
+        &mut self,
+        at: usize,
+        rehash: impl Fn(&K) -> u64,
+        wakes: &mut Wakes<K>,
+    ) {
         let Place { queue, mode, .. } = self.places[at];
         self.unlink(at);
         self.queues[queue].admit(mode);

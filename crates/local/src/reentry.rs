@@ -1,14 +1,15 @@
 //! A task that asks for a key which it holds itself waits for ever. This notices it: it remembers
 //! where each key was taken and by which task, and compares when somebody has to wait.
 //!
-//! A task is known by its waker, a thread by the waker that unparks it. That is right for nearly
-//! all code, but not for all: branches of one task that run side by side (`join!`, `select!`) have
-//! the same waker, and a guard may have moved to another task. So this reports and never panics.
+//! A task is known by its waker, a thread by the waker that unparks it. That is right for most code,
+//! but not for all: branches of one task that run side by side (`join!`, `select!`) have the same
+//! waker, and a guard may have moved to another task. So this reports, once for each pair of places,
+//! and never panics. And a task that locks in both ways, awaiting and blocking, is taken for two.
 //!
 //! It is used in builds with debug assertions or the feature `reentry`; see `watch`.
 #![cfg_attr(not(any(debug_assertions, feature = "reentry")), allow(dead_code))]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::panic::Location;
 use std::task::Waker;
@@ -17,8 +18,8 @@ use crate::sync::{Mutex, lock};
 use crate::watch::Entry;
 use crate::{Options, park};
 
-/// A task has to wait for a key that it holds itself, so it is likely to wait for ever.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A task has to wait for a key that it seems to hold itself, so it may wait for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Reentry {
     /// Where it took the key.
     pub held_at: &'static Location<'static>,
@@ -30,7 +31,7 @@ impl fmt::Display for Reentry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "the lock asked for at {} is held by the same task since {}: it would wait for ever",
+            "the lock asked for at {} is held by the same task, it seems, since {}: it may wait for ever",
             self.asked_at, self.held_at
         )
     }
@@ -41,7 +42,10 @@ impl<K, S> Options<K, S> {
     /// [`Reentry`] to standard error.
     ///
     /// It is looked for in builds with debug assertions, and in all builds with the feature
-    /// `reentry`; in others this has no effect. Branches of one task that run side by side (`join!`) can be reported wrongly.
+    /// `reentry`; in others this has no effect. Each pair of places is reported once. Branches of one
+    /// task that run side by side (`join!`), and guards that were moved to another task, can be
+    /// reported wrongly; [`Options::ignore_reentry`] is for programs that do so on purpose. A task
+    /// that both awaits and blocks is not recognised.
     ///
     /// ```
     /// use std::time::Duration;
@@ -101,11 +105,24 @@ struct Holders {
     /// By entry and holder.
     all: BTreeMap<(Entry, u64), Holder>,
     last: u64,
+    /// Where it was held and asked for.
+    reported: HashSet<Reentry>,
 }
 
 struct Holder {
-    task: Waker,
+    task: Task,
     held_at: &'static Location<'static>,
+}
+
+/// Which task a waker wakes. Not the waker itself: that may own the task, with the guard in it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Task(usize, usize);
+
+impl Task {
+    fn of(waker: &Waker) -> Task {
+        let vtable: *const _ = waker.vtable();
+        Task(waker.data() as usize, vtable as usize)
+    }
 }
 
 impl Reentries {
@@ -121,12 +138,12 @@ impl Reentries {
         if self.report.is_none() {
             return 0;
         }
-        let task = waker.map_or_else(park::waker, Waker::clone);
+        let task = waker.map_or_else(|| Task::of(&park::waker()), Task::of);
         let mut holders = lock(&self.holders);
         holders.last += 1;
         let id = holders.last;
         for entry in entries {
-            let holder = Holder { task: task.clone(), held_at: place.location };
+            let holder = Holder { task, held_at: place.location };
             holders.all.insert((*entry, id), holder);
         }
         id
@@ -137,24 +154,24 @@ impl Reentries {
             return;
         }
         let mut holders = lock(&self.holders);
-        let gone: Vec<Option<Holder>> =
-            entries.iter().map(|entry| holders.all.remove(&(*entry, id))).collect();
-        // Wakers are dropped outside.
-        drop(holders);
-        drop(gone);
+        for entry in entries {
+            holders.all.remove(&(*entry, id));
+        }
     }
 
     pub(crate) fn waits(&self, place: &mut Place, entries: &[Entry], waker: &Waker) {
         let Some(report) = self.report.as_ref().filter(|_| !place.reported) else { return };
-        let holders = lock(&self.holders);
+        place.reported = true;
+        let task = Task::of(waker);
+        let mut holders = lock(&self.holders);
         let of_entry = |entry: &Entry| holders.all.range((*entry, 0)..=(*entry, u64::MAX));
         let mut holding = entries.iter().flat_map(of_entry);
-        let own = holding.find(|(_, holder)| holder.task.will_wake(waker));
+        let own = holding.find(|(_, holder)| holder.task == task);
         let found =
             own.map(|(_, holder)| Reentry { held_at: holder.held_at, asked_at: place.location });
+        let new = found.filter(|reentry| holders.reported.insert(*reentry));
         drop(holders);
-        if let Some(reentry) = found {
-            place.reported = true;
+        if let Some(reentry) = new {
             report(&reentry);
         }
     }

@@ -29,7 +29,7 @@ use slab::Slab;
 
 use crate::Key;
 use crate::many::Many;
-use crate::queue::{Place, Queue, Wait};
+use crate::queue::{Place, Queue, Turn, Wait};
 use crate::wakes::Wakes;
 
 /// How a key is asked for.
@@ -184,25 +184,27 @@ impl<K> Shard<K> {
     }
 
     /// Takes the last place in the queue of a key that may be nobody's yet, for a request that
-    /// stands in several.
+    /// stands in several. A key that is not needed comes back, to be dropped outside.
     pub(crate) fn stand_many<Q: Key<K>>(
         &mut self,
         hash: u64,
         key: Q,
         rehash: impl Fn(&K) -> u64,
         many: &Arc<Many>,
-    ) -> Standing {
-        let wait = Wait::Many(Arc::clone(many));
+    ) -> (Standing, Option<Q>) {
         match self.try_ask(hash, key, Mode::Exclusive, rehash) {
             Ok(number) => {
-                // Nobody has it: a queue without holders.
+                // Nobody has it: a queue without holders, in which it is first and free.
+                let wait = Wait::Many(Arc::clone(many), Turn::Come);
                 let standing = self.stand(hash, number, State::Exclusive, Mode::Exclusive, wait);
                 let queue = self.places[standing.place as usize].queue;
                 self.queues[queue].holders = 0;
-                standing
+                (standing, None)
             }
-            Err(Refused { number, state, .. }) => {
-                self.stand(hash, number, state, Mode::Exclusive, wait)
+            Err(Refused { key, number, state }) => {
+                many.misses_one();
+                let wait = Wait::Many(Arc::clone(many), Turn::ToCome);
+                (self.stand(hash, number, state, Mode::Exclusive, wait), Some(key))
             }
         }
     }
@@ -230,8 +232,11 @@ impl<K> Shard<K> {
     }
 
     /// Whether nobody holds the key or waits for it.
-    pub(crate) fn is_vacant(&self, hash: u64, key: &impl Key<K>) -> bool {
-        self.entries.find(hash, |e| key.is(&e.key)).is_none()
+    pub(crate) fn is_vacant(&self, hash: u64, key: &K) -> bool
+    where
+        K: Eq,
+    {
+        self.entries.find(hash, |e| e.key == *key).is_none()
     }
 
     /// How many hold the key and how many wait for it.
@@ -256,30 +261,31 @@ impl<K> Shard<K> {
         }
     }
 
-    /// One holder less. If somebody waits, that is all: the caller goes on with
-    /// [`Shard::release_queued`] for the queue that this returns.
+    /// One holder less. Of the last one this returns the key, to be dropped once the shard is
+    /// unlocked. If somebody waits nothing is done yet: the caller goes on with
+    /// [`Shard::release_queued`] for the queue that this returns as an error.
     #[inline]
     pub(crate) fn release(
         &mut self,
         hash: u64,
         number: u32,
         rehash: impl Fn(&K) -> u64,
-    ) -> Option<usize> {
+    ) -> Result<Option<K>, usize> {
         let Ok(mut found) = self.entries.find_entry(hash, |e| e.number == number) else {
             unreachable!("a holder has an entry");
         };
         let state = &mut found.get_mut().state;
         match state.0 {
             0 | 1 => {
-                found.remove();
+                let (entry, _) = found.remove();
                 self.give_back(rehash);
-                None
+                Ok(Some(entry.key))
             }
             readers if readers < QUEUED => {
                 state.0 -= 1;
-                None
+                Ok(None)
             }
-            queue => Some((queue - QUEUED) as usize),
+            queue => Err((queue - QUEUED) as usize),
         }
     }
 
@@ -287,7 +293,7 @@ impl<K> Shard<K> {
         &mut self,
         queue: usize,
         rehash: impl Fn(&K) -> u64,
-        wakes: &mut Wakes,
+        wakes: &mut Wakes<K>,
     ) {
         self.queues[queue].release();
         self.advance(queue, rehash, wakes);
@@ -299,7 +305,7 @@ impl<K> Shard<K> {
         hash: u64,
         number: u32,
         rehash: impl Fn(&K) -> u64,
-        wakes: &mut Wakes,
+        wakes: &mut Wakes<K>,
     ) {
         match self.state(hash, number) {
             State::Queued(queue) => {
@@ -331,22 +337,28 @@ impl<K> Shard<K> {
     /// Grants everyone at the front of a queue who has become free; ends the queue if it is empty
     /// then, and the entry if nobody holds it either.
     #[inline]
-    pub(crate) fn advance(&mut self, queue: usize, rehash: impl Fn(&K) -> u64, wakes: &mut Wakes) {
+    pub(crate) fn advance(
+        &mut self,
+        queue: usize,
+        rehash: impl Fn(&K) -> u64,
+        wakes: &mut Wakes<K>,
+    ) {
         self.grant_front(queue, wakes);
         if self.queues[queue].len == 0 {
-            self.end_queue(queue, rehash);
+            self.end_queue(queue, rehash, wakes);
         }
     }
 
     #[inline(never)]
-    fn end_queue(&mut self, queue: usize, rehash: impl Fn(&K) -> u64) {
+    fn end_queue(&mut self, queue: usize, rehash: impl Fn(&K) -> u64, wakes: &mut Wakes<K>) {
         let ended = self.queues.remove(queue);
         if let Some(held) = ended.held() {
             self.set_state(ended.hash, ended.number, held);
             return;
         }
         let found = self.entries.find_entry(ended.hash, |e| e.number == ended.number);
-        found.ok().expect("a queue has an entry").remove();
+        let (entry, _) = found.ok().expect("a queue has an entry").remove();
+        wakes.push_key(entry.key);
         self.give_back(rehash);
     }
 
@@ -414,7 +426,7 @@ mod tests {
         let mut shard = Shard::new();
         shard.stop = 3;
         assert_eq!([0, 1, 2].map(|key| ask(&mut shard, key)), [0, 1, 2]);
-        shard.release(1, 1, |key| *key);
+        assert_eq!(shard.release(1, 1, |key| *key), Ok(Some(1)));
         // As if everything above 5 had been given out and is still held.
         for (key, number) in [(10, 5), (11, u32::MAX - 1)] {
             (shard.next, shard.stop) = (number, number + 1);
@@ -422,7 +434,7 @@ mod tests {
         }
         assert_eq!(ask(&mut shard, 20), 6, "the widest gap");
         (shard.next, shard.stop) = (7, 7);
-        shard.release(10, 5, |key| *key);
+        assert_eq!(shard.release(10, 5, |key| *key), Ok(Some(10)));
         assert_eq!(ask(&mut shard, 21), 7);
     }
 
@@ -432,7 +444,7 @@ mod tests {
         let numbers: Vec<u32> = (0..10_000).map(|key| ask(&mut shard, key)).collect();
         assert!(shard.entries.capacity() >= 10_000);
         for (key, number) in numbers.into_iter().enumerate() {
-            shard.release(key as u64, number, |key| *key);
+            assert_eq!(shard.release(key as u64, number, |key| *key), Ok(Some(key as u64)));
         }
         assert_eq!(shard.len(), 0);
         assert!(shard.entries.capacity() <= KEEP, "{}", shard.entries.capacity());

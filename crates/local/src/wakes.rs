@@ -1,5 +1,5 @@
-//! Who is to be told once the shard is unlocked: a waker may run anything, so none is called, and
-//! none dropped, while one is locked.
+//! What is to be done once the shard is unlocked. A waker may run anything, and so may the dropping
+//! of a key, so nothing of that is done while one is locked.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -7,22 +7,27 @@ use std::task::Waker;
 use crate::many::Many;
 
 /// Nearly always one task, or none: that needs no allocation, and little to look at afterwards.
-#[derive(Default)]
-pub(crate) struct Wakes {
+pub(crate) struct Wakes<K> {
     one: Option<Waker>,
-    rest: Option<Box<Rest>>,
+    rest: Option<Box<Rest<K>>>,
 }
 
-#[derive(Default)]
-struct Rest {
+struct Rest<K> {
     more: Vec<Waker>,
     /// Not needed any more; one may be the last trace of a task, with guards in it.
     stale: Vec<Waker>,
     /// Those that stand in several queues, and are first and free in one of them.
     ready: Vec<Arc<Many>>,
+    /// Keys that nobody holds or waits for any more.
+    keys: Vec<K>,
 }
 
-impl Wakes {
+impl<K> Wakes<K> {
+    #[inline]
+    pub(crate) fn new() -> Wakes<K> {
+        Wakes { one: None, rest: None }
+    }
+
     #[inline]
     pub(crate) fn push(&mut self, waker: Waker) {
         match &self.one {
@@ -45,18 +50,39 @@ impl Wakes {
         self.rest.as_mut()?.ready.pop()
     }
 
-    /// Wakes them, in the order in which they were granted.
+    /// A key to drop.
+    pub(crate) fn push_key(&mut self, key: K) {
+        self.rest().keys.push(key);
+    }
+
+    /// Wakes them, in the order in which they were granted. One that panics does not keep the
+    /// others from being woken.
     #[inline]
     pub(crate) fn wake(self) {
+        let rest = self.rest.map(|rest| Remaining(rest.more));
         if let Some(waker) = self.one {
             waker.wake();
         }
-        if let Some(rest) = self.rest {
-            rest.more.into_iter().for_each(Waker::wake);
-        }
+        drop(rest);
     }
 
-    fn rest(&mut self) -> &mut Rest {
-        self.rest.get_or_insert_default()
+    fn rest(&mut self) -> &mut Rest<K> {
+        self.rest.get_or_insert_with(|| {
+            let (more, stale, ready, keys) = Default::default();
+            Box::new(Rest { more, stale, ready, keys })
+        })
+    }
+}
+
+/// Wakers that are woken when this is dropped, also by a panic.
+struct Remaining(Vec<Waker>);
+
+impl Drop for Remaining {
+    fn drop(&mut self) {
+        let mut wakers = std::mem::take(&mut self.0).into_iter();
+        if let Some(waker) = wakers.next() {
+            let _rest = Remaining(wakers.collect());
+            waker.wake();
+        }
     }
 }

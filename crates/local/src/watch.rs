@@ -67,7 +67,28 @@ impl<K> Watcher<K> {
 }
 
 #[allow(unused_variables, clippy::unused_self)] // by which features are on
+impl<K> Watcher<K> {
+    /// A guard has another mode now.
+    pub(crate) fn turned(&self, watch: &mut Watch, mode: Mode) {
+        #[cfg(feature = "observe")]
+        self.observing.turned(&mut watch.seen, mode);
+    }
+}
+
+#[allow(unused_variables, clippy::unused_self)] // by which features are on
 impl Asking {
+    /// It has its place, or holds, before anyone has polled it.
+    pub(crate) fn reserved<K, S>(
+        &mut self,
+        mutex: &KeyedMutex<K, S>,
+        entries: &[Entry],
+        mode: Mode,
+        holds: bool,
+    ) {
+        #[cfg(feature = "observe")]
+        self.watching.reserved(mutex, entries, mode, holds);
+    }
+
     #[inline]
     #[track_caller]
     pub(crate) fn here() -> Asking {

@@ -5,6 +5,8 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hashbrown::HashTable;
+
 use crate::hold::{Access, Exclusive, Guard, Handle, ManyGuard, Shared, mode};
 use crate::keyed_mutex::Keys;
 use crate::lock::{Lock, LockMany, TimedOut, Timeout};
@@ -94,6 +96,7 @@ macro_rules! ways {
         /// If the key is free it is held from now on, also if the future is never polled: do not
         /// keep one without meaning to.
         #[track_caller]
+        #[must_use = "the place is given up when the future is dropped"]
         pub fn $reserve<Q: Key<K>>($this: $self_type, key: Q) -> Lock<$handle, Q, $mode> {
             Lock::new($to_handle, key, Asking::here()).reserve()
         }
@@ -105,12 +108,15 @@ macro_rules! ways_many {
     (
         $handle:ty, |$this:ident: $self_type:ty| $to_handle:expr, $guard:literal:
         $lock_many:ident $lock_many_timeout:ident $lock_many_deadline:ident
-        $lock_many_blocking:ident $lock_many_blocking_timeout:ident $try_lock_many:ident
+        $lock_many_blocking:ident $lock_many_blocking_timeout:ident
+        $lock_many_blocking_deadline:ident $try_lock_many:ident
     ) => {
         #[doc = concat!("Waits for exclusive access to all of `keys` at once", $guard, ".")]
         ///
         /// All or nothing: it keeps its place in the queues of all keys, but holds none until it
-        /// can hold all of them. So callers may name keys in any order, and a key named twice
+        /// can hold all of them. (A key that only such a request waits for counts in
+        /// [`KeyedMutex::len`], has no holder, and cannot be had by `try_lock`: that would be passing
+        /// the one who waits.) So callers may name keys in any order, and a key named twice
         /// counts once. (A caller that already holds a guard and asks for more can still deadlock
         /// with another that does the same.)
         ///
@@ -167,6 +173,17 @@ macro_rules! ways_many {
             park::wait(lock, Instant::now().checked_add(timeout)).ok_or(TimedOut)
         }
 
+        #[doc = concat!("The same as [`Self::", stringify!($lock_many_blocking), "`], until `deadline`.")]
+        #[track_caller]
+        pub fn $lock_many_blocking_deadline<Q: Key<K>>(
+            $this: $self_type,
+            keys: impl IntoIterator<Item = Q>,
+            deadline: Instant,
+        ) -> Result<ManyGuard<$handle>, TimedOut> {
+            let lock = LockMany::new($to_handle, $this.distinct(keys), Asking::here());
+            park::wait(lock, Some(deadline)).ok_or(TimedOut)
+        }
+
         #[doc = concat!("Takes exclusive access to all of `keys`", $guard, ", if nobody holds or waits for any")]
         /// of them. Leaves no trace otherwise.
         #[track_caller]
@@ -175,8 +192,10 @@ macro_rules! ways_many {
             keys: impl IntoIterator<Item = Q>,
         ) -> Option<ManyGuard<$handle>> {
             let held = $this.try_ask_many($this.distinct(keys))?;
-            let watch = Asking::here().held($this, &held, crate::shard::Mode::Exclusive, None);
-            Some(ManyGuard::new($to_handle, held, watch))
+            let mut asking = Asking::here();
+            let guard = ManyGuard::new($to_handle, held);
+            let mode = crate::shard::Mode::Exclusive;
+            Some(guard.watched(|handle, held| asking.held(handle.mutex(), held, mode, None)))
         }
     };
 }
@@ -242,15 +261,18 @@ impl<K: Hash + Eq, S: BuildHasher> KeyedMutex<K, S> {
     ways_many! {
         &Self, |self: &Self| self, "":
         lock_many lock_many_timeout lock_many_deadline
-        lock_many_blocking lock_many_blocking_timeout try_lock_many
+        lock_many_blocking lock_many_blocking_timeout lock_many_blocking_deadline try_lock_many
     }
 
     /// The keys with their hashes, each once.
     fn distinct<Q: Key<K>>(&self, keys: impl IntoIterator<Item = Q>) -> Keys<K> {
         let mut distinct: Keys<K> = Vec::new();
+        let mut known: HashTable<usize> = HashTable::new();
         for key in keys {
             let hash = self.hash(&key);
-            if !distinct.iter().any(|(other, known)| *other == hash && key.is(known)) {
+            let same = |at: &usize| distinct[*at].0 == hash && key.is(&distinct[*at].1);
+            if known.find(hash, same).is_none() {
+                known.insert_unique(hash, distinct.len(), |at| distinct[*at].0);
                 distinct.push((hash, key.into_key()));
             }
         }
@@ -294,7 +316,8 @@ impl<K: Hash + Eq, S: BuildHasher> KeyedMutex<K, S> {
     ways_many! {
         Arc<Self>, |self: &Arc<Self>| Arc::clone(self), ", with a guard that owns the table":
         lock_many_owned lock_many_owned_timeout lock_many_owned_deadline
-        lock_many_owned_blocking lock_many_owned_blocking_timeout try_lock_many_owned
+        lock_many_owned_blocking lock_many_owned_blocking_timeout
+        lock_many_owned_blocking_deadline try_lock_many_owned
     }
 }
 
@@ -307,6 +330,8 @@ pub(crate) fn try_one<H: Handle, Q: Key<H::Key>, M: Access>(
     let mutex = handle.mutex();
     let hash = mutex.hash(&key);
     let number = mutex.try_ask(hash, key, mode::<M>())?;
-    let watch = asking.held(mutex, &[(hash, number)], mode::<M>(), None);
-    Some(Guard::new(handle, hash, number, watch))
+    Some(
+        Guard::new(handle, hash, number)
+            .watched(|handle| asking.held(handle.mutex(), &[(hash, number)], mode::<M>(), None)),
+    )
 }

@@ -126,9 +126,9 @@ fn dropped_after_it_was_granted_it_releases_all() {
 fn unlocking_twice_is_unlocking_once() {
     for locks in tables() {
         let mut many = ready(locks.lock_many([1, 2]));
-        many.unlock();
+        assert!(many.unlock());
         let other = locks.try_lock(1).expect("it is free");
-        many.unlock();
+        assert!(!many.unlock(), "they were not held any more");
         assert!(many.keys().is_empty());
         drop(many);
         assert!(locks.try_lock(1).is_none());
@@ -158,5 +158,36 @@ fn a_downgrade_in_front_of_it_changes_nothing_for_it() {
         assert!(poll(&mut many).is_pending());
         drop(shared);
         drop(ready(&mut many));
+    }
+}
+
+#[test]
+fn it_is_granted_whatever_comes_and_goes_around_it() {
+    for locks in tables() {
+        let held: Vec<_> = (0..4).map(|key| ready(locks.lock_shared(key))).collect();
+        let mut many = waits(locks.lock_many([0, 1, 2, 3]));
+        let mut behind: Vec<_> = (0..4).map(|key| waits(locks.lock(key))).collect();
+        for (key, reader) in held.into_iter().enumerate() {
+            drop(reader);
+            // Those behind it leave and come again, so that its queues are looked at again.
+            behind[key] = waits(locks.lock(key as u32));
+        }
+        drop(ready(&mut many));
+        for mut waiter in behind {
+            drop(ready(&mut waiter));
+        }
+        assert!(locks.is_empty());
+    }
+}
+
+#[test]
+fn thousands_of_keys_are_no_problem() {
+    for locks in tables() {
+        let keys = || (0..20_000).chain(0..20_000);
+        let first = ready(locks.lock_many(keys()));
+        let mut second = waits(locks.lock_many(keys()));
+        drop(first);
+        assert_eq!(ready(&mut second).keys().len(), 20_000);
+        assert!(locks.is_empty());
     }
 }

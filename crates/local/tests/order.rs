@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::future::Future;
+
 use common::{Task, poll, ready, waits};
 use keylatch_local::KeyedMutex;
 
@@ -305,4 +307,78 @@ fn things_show_what_they_are() {
     assert_eq!(format!("{:?}", locks.reserve("k")), r#"Lock("granted")"#);
     let many = ready(locks.lock_many(["a"]));
     assert_eq!(format!("{many:?}"), r#"ManyGuard { keys: ["a"], .. }"#);
+}
+
+#[test]
+fn a_waker_that_panics_does_not_keep_the_others_from_being_woken() {
+    struct Panics;
+    impl std::task::Wake for Panics {
+        fn wake(self: std::sync::Arc<Self>) {
+            panic!("on purpose");
+        }
+    }
+    let locks = locks();
+    let held = ready(locks.lock("k"));
+    let mut readers: Vec<_> = (0..4).map(|_| locks.lock_shared("k")).collect();
+    let tasks: Vec<_> = (0..4).map(|_| Task::new()).collect();
+    let waker = std::task::Waker::from(std::sync::Arc::new(Panics));
+    for (at, reader) in readers.iter_mut().enumerate() {
+        let pending = match at {
+            0 | 2 => {
+                let context = &mut std::task::Context::from_waker(&waker);
+                std::pin::Pin::new(reader).poll(context).is_pending()
+            }
+            _ => tasks[at].poll(reader).is_pending(),
+        };
+        assert!(pending);
+    }
+    // Of two that panic the second would end the program; one is enough to see.
+    drop(readers.remove(2));
+    let release = std::panic::AssertUnwindSafe(|| drop(held));
+    assert!(std::panic::catch_unwind(release).is_err());
+    assert_eq!((tasks[1].woken(), tasks[3].woken()), (1, 1));
+    assert_eq!(locks.holders("k"), 3);
+}
+
+#[test]
+fn a_key_may_use_the_table_when_it_is_dropped() {
+    #[derive(PartialEq, Eq, Hash)]
+    struct Curious(u8);
+    static LOCKS: std::sync::LazyLock<KeyedMutex<Curious>> =
+        std::sync::LazyLock::new(|| keylatch_local::Options::new().shards(1).build());
+    impl Drop for Curious {
+        fn drop(&mut self) {
+            std::hint::black_box(LOCKS.len());
+        }
+    }
+    let held = ready(LOCKS.lock(Curious(1)));
+    assert!(LOCKS.try_lock(Curious(1)).is_none());
+    let waiter = waits(LOCKS.lock(Curious(1)));
+    drop(held);
+    drop(waiter);
+    let held = ready(LOCKS.lock(Curious(2)));
+    let many = waits(LOCKS.lock_many([Curious(2), Curious(3)]));
+    drop(many);
+    drop(held);
+    assert!(LOCKS.is_empty());
+}
+
+#[test]
+fn the_number_of_shards_is_kept_within_bounds() {
+    for shards in [0, 1, 3, 100_000] {
+        let locks: KeyedMutex<u64> = keylatch_local::Options::new().shards(shards).build();
+        let held: Vec<_> = (0..100).map(|key| ready(locks.lock(key))).collect();
+        assert_eq!(locks.len(), 100);
+        assert!(!locks.is_empty());
+        drop(held);
+        assert!(locks.is_empty());
+    }
+}
+
+#[test]
+fn a_table_may_be_used_across_a_caught_panic() {
+    let locks = locks();
+    let caught = std::panic::catch_unwind(|| locks.run_blocking("k", || panic!("on purpose")));
+    let caught: Result<(), _> = caught;
+    assert!(caught.is_err() && locks.is_empty());
 }

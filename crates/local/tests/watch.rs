@@ -33,7 +33,10 @@ fn a_task_that_asks_for_what_it_holds_is_reported_once_with_both_places() {
     assert_eq!((held_at.line(), asked_at.line()), (line, line + 2));
     assert!(held_at.file().ends_with("watch.rs"));
     let text = reports[0].to_string();
-    assert!(text.contains("watch.rs") && text.contains("held by the same task since"), "{text}");
+    assert!(
+        text.contains("watch.rs") && text.contains("held by the same task, it seems, since"),
+        "{text}"
+    );
     drop(held);
 }
 
@@ -156,7 +159,7 @@ impl tracing::field::Visit for Subscriber {
 
 impl tracing::Subscriber for Subscriber {
     fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        metadata.target().starts_with("keylatch_local")
+        metadata.target() == "keylatch_local"
     }
     fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
         tracing::span::Id::from_u64(1)
@@ -175,7 +178,7 @@ fn events_are_traced() {
     let subscriber = Subscriber::default();
     let seen = Arc::clone(&subscriber.0);
     tracing::subscriber::with_default(subscriber, || {
-        let locks: KeyedMutex<u8> = Options::new().observer(Traced).build();
+        let locks: KeyedMutex<u8> = Options::new().observer(Traced::by(|_| "small")).build();
         let held = ready(locks.lock(1));
         drop(waits(locks.lock_shared(1)));
         drop(held);
@@ -184,5 +187,83 @@ fn events_are_traced() {
     for message in ["acquired", "gave up", "released"] {
         assert!(seen.contains(&format!("message={message}")), "{seen:?}");
     }
-    assert!(seen.contains(&"shared=true".into()) && seen.contains(&"queue=0".into()), "{seen:?}");
+    for field in ["shared=true", "queue=0", "class=\"small\""] {
+        assert!(seen.contains(&field.into()), "{seen:?}");
+    }
+    let all_alike: KeyedMutex<u8> = Options::new().observer(Traced::new()).build();
+    drop(ready(all_alike.lock(1)));
+}
+
+#[test]
+fn reservations_and_changes_of_mode_are_observed() {
+    let notes = Notes::default();
+    let locks: KeyedMutex<u8> = Options::new().observer(notes.clone()).build();
+    let reserved = locks.reserve(1);
+    assert_eq!(notes.take(), ["acquired small exclusive 1 at once 0"]);
+    let (queued, dropped) = (locks.reserve(1), locks.reserve_shared(1));
+    drop(dropped);
+    assert_eq!(notes.take(), ["gave up small shared 1"]);
+    let shared = ready(reserved).downgrade();
+    assert_eq!(notes.take(), ["released small exclusive 1", "acquired small shared 1 at once 0"]);
+    drop(shared);
+    assert_eq!(notes.take(), ["released small shared 1"]);
+    drop(ready(queued));
+    assert_eq!(notes.take(), ["acquired small exclusive 1 later 1", "released small exclusive 1"]);
+    drop(locks.reserve(1));
+    assert_eq!(
+        notes.take(),
+        ["acquired small exclusive 1 at once 0", "released small exclusive 1"]
+    );
+    // Granted after it waited, and dropped before it knew.
+    let held = ready(locks.lock(1));
+    let granted = waits(locks.lock(1));
+    drop(held);
+    notes.take();
+    drop(granted);
+    assert_eq!(notes.take(), ["gave up small exclusive 1"]);
+    assert!(locks.is_empty());
+}
+
+#[test]
+fn an_observer_that_panics_does_not_keep_a_key() {
+    struct Panics;
+    impl Observer<u8> for Panics {
+        fn acquired(&self, _: &Observed, waited: Duration, _: usize) {
+            assert!(!waited.is_zero(), "on purpose");
+        }
+        fn released(&self, _: &Observed, _: Duration) {
+            panic!("on purpose");
+        }
+        fn gave_up(&self, _: &Observed, _: Duration) {}
+    }
+    let locks: KeyedMutex<u8> = Options::new().observer(Panics).build();
+    let panics = |work: &dyn Fn()| {
+        let work = std::panic::AssertUnwindSafe(work);
+        assert!(std::panic::catch_unwind(work).is_err());
+        assert!(locks.is_empty());
+    };
+    panics(&|| drop(locks.lock_blocking(1)));
+    panics(&|| drop(locks.lock_many_blocking([1, 2])));
+}
+
+#[test]
+fn looking_for_reentry_keeps_no_task_alive() {
+    struct Owner(Mutex<Option<std::pin::Pin<Box<dyn Future<Output = ()> + Send>>>>);
+    impl std::task::Wake for Owner {
+        fn wake(self: Arc<Self>) {}
+    }
+    let locks = Arc::new(KeyedMutex::<u8>::new());
+    let held = Arc::clone(&locks);
+    let future = async move {
+        let _guard = held.lock_owned(1).await;
+        std::future::pending::<()>().await;
+    };
+    let task = Arc::new(Owner(Mutex::new(Some(Box::pin(future)))));
+    let waker = std::task::Waker::from(Arc::clone(&task));
+    let context = &mut std::task::Context::from_waker(&waker);
+    let poll = task.0.lock().unwrap().as_mut().unwrap().as_mut().poll(context);
+    assert!(poll.is_pending());
+    assert_eq!(locks.len(), 1);
+    drop((task, waker));
+    assert!(locks.is_empty(), "the task is gone, and what it held");
 }

@@ -20,11 +20,18 @@ fn keys_are_named_by_value_by_reference_or_borrowed() {
     assert!(locks.try_lock(String::from("a key")).is_none());
     let name = String::from("a key");
     assert!(locks.try_lock(&name).is_none());
-    drop(name);
+    let other = String::from("another key");
+    assert!(locks.try_lock(&other).is_some());
+    assert!(locks.try_lock(std::borrow::Cow::Borrowed("a key")).is_none());
+    let names = ["another key", "a key"];
+    assert!(locks.try_lock_many(names.iter()).is_none());
+    drop((name, other));
     assert_eq!(held.key(), "a key");
     let bytes = KeyedMutex::<Vec<u8>>::new();
     let held = bytes.lock_blocking(&[1, 2, 3][..]);
     assert!(bytes.try_lock(vec![1, 2, 3]).is_none());
+    assert!(bytes.try_lock(&[1, 2, 3]).is_none());
+    assert!(bytes.try_lock(b"abc").is_some());
     drop(held);
     let paths = KeyedMutex::<std::path::PathBuf>::new();
     let held = paths.lock_blocking(std::path::Path::new("/tmp"));
@@ -93,6 +100,9 @@ fn a_thread_gives_up_when_its_time_is_over() {
     assert_eq!(locks.lock_shared_owned_blocking_deadline(1, start).err(), Some(TimedOut));
     assert_eq!(locks.lock_many_blocking_timeout([1, 2], SHORT).err(), Some(TimedOut));
     assert_eq!(locks.lock_many_owned_blocking_timeout([1, 2], SHORT).err(), Some(TimedOut));
+    assert_eq!(locks.lock_many_blocking_deadline([1, 2], start).err(), Some(TimedOut));
+    assert_eq!(locks.lock_many_owned_blocking_deadline([1, 2], start).err(), Some(TimedOut));
+    assert_eq!(TimedOut.to_string(), "the lock was not free in time");
     assert_eq!((locks.waiters(1), locks.len()), (0, 1), "nothing is left of them");
     drop(held);
     // What is free is granted also when the time is over, and when it is too far away to say.

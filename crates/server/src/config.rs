@@ -1,0 +1,114 @@
+//! What a server is told when it starts.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use keylatch_table::Settings;
+
+/// How a server runs.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where RESP is spoken; `None` is off. Port 0 picks a free one.
+    pub resp: Option<SocketAddr>,
+    /// Where the enqueue protocol is spoken; `None` is off. Port 0 picks a free one.
+    pub enqueue: Option<SocketAddr>,
+    /// Connections at once; more are told so and closed.
+    pub connections: usize,
+    /// Bytes of a request.
+    pub frame_bytes: usize,
+    /// Bytes that may wait for a client that does not read; beyond that it is cut off.
+    pub unread_bytes: usize,
+    /// A connection that has sent nothing within this time is cut off.
+    pub handshake: Duration,
+    /// A connection that has neither sent nor got anything for this long, and holds and waits for
+    /// nothing here, is cut off; zero never.
+    pub idle: Duration,
+    /// How long the place of a waiter is kept whose connection is gone (not on the enqueue port).
+    pub grace: Duration,
+    /// The bounds of the table.
+    pub settings: Settings,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        let loopback = |port| Some(SocketAddr::from(([127, 0, 0, 1], port)));
+        Config {
+            resp: loopback(5625),
+            enqueue: loopback(3721),
+            connections: 20_000,
+            frame_bytes: 128 * 1024,
+            unread_bytes: 16 * 1024 * 1024,
+            handshake: Duration::from_secs(10),
+            idle: Duration::ZERO,
+            grace: Duration::from_secs(2),
+            settings: Settings::default(),
+        }
+    }
+}
+
+/// A configuration that cannot work.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// Not loopback.
+    #[error(
+        "{0} is reachable from other machines, and this server has no access control yet: listen on \
+         127.0.0.1 or ::1"
+    )]
+    NotLoopback(SocketAddr),
+    /// Nothing to listen on.
+    #[error("every listener is off: switch on --resp or --enqueue")]
+    NoListener,
+    /// A bound of the table.
+    #[error("settings: {0}")]
+    Settings(String),
+    /// Too small to be of use.
+    #[error("{0} must be at least {1}")]
+    TooSmall(&'static str, usize),
+}
+
+impl Config {
+    /// Whether a server could run so.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let addresses = [self.resp, self.enqueue];
+        if addresses.iter().all(Option::is_none) {
+            return Err(ConfigError::NoListener);
+        }
+        for address in addresses.into_iter().flatten() {
+            if !address.ip().is_loopback() {
+                return Err(ConfigError::NotLoopback(address));
+            }
+        }
+        for (name, value, least) in [
+            ("connections", self.connections, 1),
+            ("frame_bytes", self.frame_bytes, 1_024),
+            ("unread_bytes", self.unread_bytes, 65_536),
+        ] {
+            if value < least {
+                return Err(ConfigError::TooSmall(name, least));
+            }
+        }
+        self.settings.validate().map_err(|error| ConfigError::Settings(error.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_work_is_refused_with_a_reason() {
+        let good = Config::default();
+        assert_eq!(good.validate(), Ok(()));
+        let off = Config { resp: None, enqueue: None, ..good.clone() };
+        assert_eq!(off.validate(), Err(ConfigError::NoListener));
+        let open: SocketAddr = "0.0.0.0:5625".parse().unwrap();
+        let error = Config { resp: Some(open), ..good.clone() }.validate().unwrap_err();
+        assert!(error.to_string().starts_with("0.0.0.0:5625 is reachable"), "{error}");
+        let small = Config { frame_bytes: 10, ..good.clone() }.validate().unwrap_err();
+        assert_eq!(small.to_string(), "frame_bytes must be at least 1024");
+        let mut settings = Settings::default();
+        settings.set("id_bytes", 1_000);
+        let error = Config { settings, ..good }.validate().unwrap_err();
+        assert_eq!(error.to_string(), "settings: id_bytes is at most 255");
+    }
+}

@@ -1,0 +1,143 @@
+//! One connection: its socket, what it has sent and not been read yet, what it has not been sent
+//! yet, and what it waits for.
+
+use std::collections::HashSet;
+use std::io::{self, Read, Write};
+use std::time::Instant;
+
+use keylatch_table::{RequestId, Text};
+use mio::net::TcpStream;
+
+use crate::listener::Speaks;
+
+/// Names a connection; never the same for two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ConnectionId {
+    /// Where it is.
+    pub(crate) at: usize,
+    /// Which of those that were there.
+    pub(crate) number: u64,
+}
+
+pub(crate) struct Connection {
+    pub(crate) id: ConnectionId,
+    stream: TcpStream,
+    pub(crate) speaks: Speaks,
+    /// What came and was not taken yet.
+    pub(crate) input: Vec<u8>,
+    out: Vec<u8>,
+    /// How much of `out` has gone.
+    sent: usize,
+    /// What is shown as the owner of a request that names none.
+    pub(crate) shown: Text,
+    /// Requests of this turn that have no answer yet.
+    pub(crate) open: u32,
+    /// Whether one of those is a question: a change behind it has to wait for the next turn.
+    pub(crate) asked: bool,
+    /// Nothing more is taken from the input until the turn is over.
+    pub(crate) held_back: bool,
+    /// A lock that is waited for; nothing more is taken from the input until it is decided.
+    pub(crate) blocked: bool,
+    /// Requests that wait, whose outcome is told here.
+    pub(crate) waiting: Vec<RequestId>,
+    /// Requests that hold, whose loss is told here (RESP3).
+    pub(crate) held: HashSet<RequestId>,
+    /// Whether it listens to all events.
+    pub(crate) subscribed: bool,
+    /// It is closed once everything has been sent.
+    pub(crate) closing: bool,
+    /// Whether it waits for room in the socket.
+    pub(crate) wants_room: bool,
+    /// When it last sent or got something; for the first bytes, when it came.
+    pub(crate) active: Instant,
+    /// Whether it has sent anything at all.
+    pub(crate) greeted: bool,
+}
+
+/// What came of reading.
+pub(crate) enum Incoming {
+    /// So many bytes; there may be more if that was all the room there is.
+    Bytes(usize),
+    /// Nothing at the moment.
+    Nothing,
+    /// It is over.
+    End,
+}
+
+impl Connection {
+    pub(crate) fn new(
+        id: ConnectionId,
+        stream: TcpStream,
+        speaks: Speaks,
+        shown: Text,
+    ) -> Connection {
+        Connection {
+            id,
+            stream,
+            speaks,
+            input: Vec::new(),
+            out: Vec::new(),
+            sent: 0,
+            shown,
+            open: 0,
+            asked: false,
+            held_back: false,
+            blocked: false,
+            waiting: Vec::new(),
+            held: HashSet::new(),
+            subscribed: false,
+            closing: false,
+            wants_room: false,
+            active: Instant::now(),
+            greeted: false,
+        }
+    }
+
+    pub(crate) fn stream(&mut self) -> &mut TcpStream {
+        &mut self.stream
+    }
+
+    pub(crate) fn read(&mut self, room: &mut [u8]) -> Incoming {
+        loop {
+            return match self.stream.read(room) {
+                Ok(0) => Incoming::End,
+                Ok(count) => Incoming::Bytes(count),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Incoming::Nothing,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(_) => Incoming::End,
+            };
+        }
+    }
+
+    /// Where answers are written.
+    pub(crate) fn out(&mut self) -> &mut Vec<u8> {
+        &mut self.out
+    }
+
+    pub(crate) fn unsent(&self) -> usize {
+        self.out.len() - self.sent
+    }
+
+    /// Sends what there is. False if the connection is gone.
+    pub(crate) fn send(&mut self) -> bool {
+        while self.unsent() > 0 {
+            match self.stream.write(&self.out[self.sent..]) {
+                Ok(0) => return false,
+                Ok(count) => self.sent += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+        self.out.clear();
+        self.sent = 0;
+        // A long list must not stay in memory for as long as the connection does.
+        if self.out.capacity() > KEEP {
+            self.out = Vec::new();
+        }
+        true
+    }
+}
+
+/// A connection keeps this much room for answers.
+const KEEP: usize = 16 * 1024;

@@ -1,0 +1,16 @@
+//! The lock server: bytes come in, bytes go out, and between them one table decides.
+//!
+//! The walk of a request, which is also the order of the files: `listener/` (bytes to commands and
+//! replies to bytes, one folder a protocol) -> `turn` (everything that has arrived, together) ->
+//! `log/` (made durable, or not) -> the table -> `outbox` (who is told what) -> the connection.
+
+mod clock;
+mod config;
+mod connection;
+mod listener;
+mod outbox;
+mod server;
+mod turn;
+
+pub use config::{Config, ConfigError};
+pub use server::{Addresses, Server, ServerError, Stop};

@@ -1,0 +1,39 @@
+//! The protocols: from bytes to asks, and from replies to bytes. Nothing here touches a socket or
+//! the table.
+
+pub(crate) mod resp;
+
+use keylatch_table::{Command, Query};
+
+/// What a connection speaks, and the state of that.
+pub(crate) enum Speaks {
+    Resp(resp::Session),
+}
+
+/// What one request asks for, and how it wants to be answered.
+pub(crate) enum Ask {
+    /// A change.
+    Change(Command, Answer),
+    /// A question; several for one answer.
+    Question(Vec<Query>, Answer),
+    /// Answered already.
+    Say(Vec<u8>),
+}
+
+/// How the answer is written.
+#[derive(Clone, Debug)]
+pub(crate) enum Answer {
+    Resp(resp::Answer),
+}
+
+/// What reading one request from the input came to.
+pub(crate) enum Read {
+    /// It is not complete.
+    Incomplete,
+    /// So many bytes were taken, and this is asked.
+    Ask(usize, Ask),
+    /// Nothing is asked; so many bytes were taken.
+    Nothing(usize),
+    /// Say this and close: what follows cannot be understood.
+    Broken(Vec<u8>),
+}

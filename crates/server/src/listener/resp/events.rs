@@ -1,0 +1,96 @@
+//! Events: pushed to the connection whose request it was, and to those that subscribed.
+
+use keylatch_table::{Event, Part};
+use keylatch_wire::Writer;
+use serde_json::{Value, json};
+
+use super::answer::{cause, write_grant, write_refusal};
+
+/// `keylatch granted {map}`, `keylatch lost {map}`, or the refusal of an `ASYNC` request.
+pub(crate) fn write_push(event: &Event, writer: &mut Writer<'_>) {
+    let mut begin = |word: &str| {
+        writer.push(3);
+        writer.bulk(b"keylatch");
+        writer.bulk(word.as_bytes());
+    };
+    match event {
+        Event::Granted { id, grant } => {
+            begin("granted");
+            write_grant(id, grant, writer);
+        }
+        Event::Lost { id, token, cause: why, reason, .. } => {
+            begin("lost");
+            writer.map(3 + usize::from(reason.is_some()));
+            writer.bulk(b"id");
+            writer.bulk(id.to_string().as_bytes());
+            writer.bulk(b"token");
+            writer.unsigned(*token);
+            writer.bulk(b"cause");
+            writer.bulk(cause(*why).as_bytes());
+            if let Some(reason) = reason {
+                writer.bulk(b"reason");
+                writer.bulk(reason.as_bytes());
+            }
+        }
+        Event::TimedOut { .. } => {
+            begin("timeout");
+            write_outcome_of(event, writer);
+        }
+        Event::Deadlocked { .. } => {
+            begin("deadlock");
+            write_outcome_of(event, writer);
+        }
+        Event::Withdrawn { .. } => {
+            begin("cancelled");
+            write_outcome_of(event, writer);
+        }
+        Event::Task(_) => unreachable!("tasks have no connection here yet"),
+    }
+}
+
+/// The outcome of a request that waited, as the answer to it.
+pub(crate) fn write_outcome_of(event: &Event, writer: &mut Writer<'_>) {
+    match event {
+        Event::Granted { id, grant } => write_grant(id, grant, writer),
+        Event::TimedOut { id, blocker, .. } => write_refusal("timeout", id, Some(blocker), writer),
+        Event::Deadlocked { id, deadlock, .. } => {
+            let reply = keylatch_table::Reply::Deadlock(deadlock.clone());
+            super::write_outcome(id, &reply, writer);
+        }
+        Event::Withdrawn { id, .. } => write_refusal("cancelled", id, None, writer),
+        Event::Lost { .. } | Event::Task(_) => unreachable!("not the outcome of a wait"),
+    }
+}
+
+/// An event as subscribers get it.
+pub(crate) fn event_as_json(event: &Event) -> Option<String> {
+    let about = |about: &keylatch_table::About| {
+        let resource = |part: &Part| json!({"resource": part.resource.to_string(), "mode": part.mode.letter()});
+        json!({
+            "seq": about.seq,
+            "owner": &*about.owner,
+            "resources": about.parts.iter().map(resource).collect::<Vec<_>>(),
+        })
+    };
+    let value: Value = match event {
+        Event::Granted { id, grant } => json!({
+            "event": "granted", "id": id.to_string(), "token": grant.token,
+            "lease_ms": grant.lease_ms, "waited_ms": grant.waited_ms,
+        }),
+        Event::TimedOut { id, about: what, .. } => json!({
+            "event": "timeout", "id": id.to_string(), "request": about(what),
+        }),
+        Event::Deadlocked { id, about: what, .. } => json!({
+            "event": "deadlock", "id": id.to_string(), "request": about(what),
+        }),
+        Event::Withdrawn { id, about: what } => json!({
+            "event": "cancelled", "id": id.to_string(), "request": about(what),
+        }),
+        Event::Lost { id, token, cause: why, reason, about: what } => json!({
+            "event": "lost", "id": id.to_string(), "token": token, "cause": cause(*why),
+            "reason": reason.as_deref(), "request": about(what),
+        }),
+        Event::Task(_) => return None,
+    };
+    Some(value.to_string())
+}
