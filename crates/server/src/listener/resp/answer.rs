@@ -30,7 +30,7 @@ pub(crate) fn write_answer(answer: &Answer, reply: &Reply, writer: &mut Writer<'
         (Answer::Set, _) => writer.null(),
         (Answer::Lock { id, .. }, reply) => write_outcome(id, reply, writer),
         (Answer::Unlock(_), reply) => writer.integer(i64::from(*reply == Reply::Released)),
-        (_, Reply::Cancelled(was)) | (_, Reply::Revoked(was)) => writer.integer(i64::from(*was)),
+        (_, Reply::Cancelled(was) | Reply::Revoked(was)) => writer.integer(i64::from(*was)),
         (_, Reply::Keyed(count)) => writer.integer(i64::from(count.matched)),
         (_, Reply::Renewed(lease_ms)) => {
             writer.map(2);

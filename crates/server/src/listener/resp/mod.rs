@@ -3,9 +3,7 @@
 mod answer;
 mod events;
 
-use keylatch_table::{
-    Acquire, Command, Extra, Keyed, KeyedOp, Party, Query, RequestId, Resource, Target,
-};
+use keylatch_table::{Acquire, Command, Extra, Keyed, KeyedOp, Party, Query, Resource, Target};
 use keylatch_wire::{
     Arguments, ClientRequest, Hello, KeyRequest, Limits, Lock, Protocol, Request, SetRequest,
     Writer, read_arguments,

@@ -1,0 +1,34 @@
+//! The binary `keylatch`.
+
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// One keyed lock, from one process to a cluster.
+#[derive(Parser)]
+#[command(name = "keylatch", version, about, arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a lock server.
+    Serve(serve::Serve),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Serve(serve) => serve.run(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("keylatch: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

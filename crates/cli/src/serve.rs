@@ -1,0 +1,162 @@
+//! `keylatch serve`.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use keylatch_server::{Addresses, Config, Server};
+use serde::Deserialize;
+
+const EXAMPLES: &str = "\
+Examples:
+  keylatch serve --ephemeral
+  redis-cli -p 5625 LOCK user:42 WAIT 1000 OWNER ann
+  redis-cli -p 5625 LOCKS WAITERS
+
+A configuration file is TOML, with the names of the flags (`resp = \"127.0.0.1:5625\"`) and, under
+[settings], the bounds of the table (`waiters = 10000`). Flags win over the environment
+(KEYLATCH_RESP, ..), which wins over the file.";
+
+/// Run a lock server.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Serve {
+    /// A configuration file (TOML).
+    #[arg(long, value_name = "FILE", env = "KEYLATCH_CONFIG")]
+    config: Option<PathBuf>,
+    /// Where RESP is spoken, or `off`. Port 0 picks a free one. [default: 127.0.0.1:5625]
+    #[arg(long, value_name = "HOST:PORT", env = "KEYLATCH_RESP")]
+    resp: Option<String>,
+    /// Where the enqueue protocol is spoken, or `off`. [default: 127.0.0.1:3721]
+    #[arg(long, value_name = "HOST:PORT", env = "KEYLATCH_ENQUEUE")]
+    enqueue: Option<String>,
+    /// Keep everything in memory: a restart forgets all locks.
+    #[arg(long)]
+    ephemeral: bool,
+    /// How many connections at once.
+    #[arg(long, value_name = "N", env = "KEYLATCH_CONNECTIONS")]
+    connections: Option<usize>,
+    /// Say whether the configuration could work, and end.
+    #[arg(long)]
+    check: bool,
+}
+
+/// What a configuration file may say.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct File {
+    resp: Option<String>,
+    enqueue: Option<String>,
+    ephemeral: Option<bool>,
+    connections: Option<usize>,
+    frame_bytes: Option<usize>,
+    unread_bytes: Option<usize>,
+    handshake_ms: Option<u64>,
+    idle_ms: Option<u64>,
+    grace_ms: Option<u64>,
+    settings: std::collections::BTreeMap<String, u64>,
+}
+
+impl Serve {
+    pub(crate) fn run(self) -> Result<()> {
+        let config = self.resolve()?;
+        config.validate()?;
+        if self.check {
+            println!("the configuration is valid");
+            return Ok(());
+        }
+        tracing_subscriber::fmt()
+            .with_env_filter(
+                tracing_subscriber::EnvFilter::try_from_env("KEYLATCH_LOG")
+                    .unwrap_or_else(|_| "info".into()),
+            )
+            .with_writer(std::io::stderr)
+            .init();
+        let server = Server::bind(config)?;
+        say_hello(server.addresses());
+        let stop = server.stopper();
+        let mut signals = signal_hook::iterator::Signals::new([
+            signal_hook::consts::SIGINT,
+            signal_hook::consts::SIGTERM,
+        ])?;
+        std::thread::Builder::new().name("signals".into()).spawn(move || {
+            let mut signals = signals.forever();
+            if signals.next().is_some() {
+                eprintln!("stopping: finishing what has been asked for; again to stop at once");
+                stop.stop();
+            }
+            if signals.next().is_some() {
+                std::process::exit(130);
+            }
+        })?;
+        server.run()?;
+        Ok(())
+    }
+
+    /// Flags over environment (clap does that) over file over defaults.
+    fn resolve(&self) -> Result<Config> {
+        let file = match &self.config {
+            Some(path) => read_file(path)?,
+            None => File::default(),
+        };
+        if !self.ephemeral && file.ephemeral != Some(true) {
+            bail!(
+                "this version keeps locks in memory only; say --ephemeral if that is what you want \
+                 (a restart forgets all locks)"
+            );
+        }
+        let mut config = Config::default();
+        if let Some(text) = self.resp.as_ref().or(file.resp.as_ref()) {
+            config.resp = address("resp", text)?;
+        }
+        if let Some(text) = self.enqueue.as_ref().or(file.enqueue.as_ref()) {
+            config.enqueue = address("enqueue", text)?;
+        }
+        let set = |to: &mut usize, value: Option<usize>| *to = value.unwrap_or(*to);
+        set(&mut config.connections, self.connections.or(file.connections));
+        set(&mut config.frame_bytes, file.frame_bytes);
+        set(&mut config.unread_bytes, file.unread_bytes);
+        let set = |to: &mut Duration, ms: Option<u64>| *to = ms.map_or(*to, Duration::from_millis);
+        set(&mut config.handshake, file.handshake_ms);
+        set(&mut config.idle, file.idle_ms);
+        set(&mut config.grace, file.grace_ms);
+        for (name, value) in &file.settings {
+            if !config.settings.set(name, *value) {
+                let known = config.settings.entries().map(|(name, _)| name).collect::<Vec<_>>();
+                bail!("[settings] has no `{name}`; there are {}", known.join(", "));
+            }
+        }
+        Ok(config)
+    }
+}
+
+fn read_file(path: &Path) -> Result<File> {
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    toml::from_str(&text)
+        .with_context(|| format!("{} is not a valid configuration", path.display()))
+}
+
+fn address(name: &str, text: &str) -> Result<Option<SocketAddr>> {
+    if text == "off" {
+        return Ok(None);
+    }
+    let address = text.parse();
+    Ok(Some(address.with_context(|| {
+        format!("{name}: '{text}' is neither HOST:PORT, such as 127.0.0.1:5625, nor `off`")
+    })?))
+}
+
+fn say_hello(addresses: Addresses) {
+    println!("keylatch {} is ready", env!("CARGO_PKG_VERSION"));
+    for (name, address) in [("RESP", addresses.resp), ("enqueue", addresses.enqueue)] {
+        match address {
+            Some(address) => println!("  {name} on {address}"),
+            None => println!("  {name} is off"),
+        }
+    }
+    println!("  locks are in memory only: a restart forgets them");
+    println!("  not protected: every process on this machine may take, release and list locks");
+}
