@@ -1,5 +1,6 @@
 //! `keylatch serve`.
 
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,7 +12,8 @@ use serde::Deserialize;
 
 const EXAMPLES: &str = "\
 Examples:
-  keylatch serve --ephemeral
+  keylatch serve                     locks survive a crash; the log is in ~/.local/state/keylatch
+  keylatch serve --ephemeral         locks are forgotten on restart
   redis-cli -p 5625 LOCK user:42 WAIT 1000 OWNER ann
   redis-cli -p 5625 LOCKS WAITERS
 
@@ -32,8 +34,11 @@ pub(crate) struct Serve {
     /// Where the enqueue protocol is spoken, or `off`. [default: 127.0.0.1:3721]
     #[arg(long, value_name = "HOST:PORT", env = "KEYLATCH_ENQUEUE")]
     enqueue: Option<String>,
+    /// Where the log and its snapshots are. [default: keylatch in the user's state directory]
+    #[arg(long, value_name = "DIR", env = "KEYLATCH_DATA")]
+    data: Option<PathBuf>,
     /// Keep everything in memory: a restart forgets all locks.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "data")]
     ephemeral: bool,
     /// How many connections at once.
     #[arg(long, value_name = "N", env = "KEYLATCH_CONNECTIONS")]
@@ -49,6 +54,7 @@ pub(crate) struct Serve {
 struct File {
     resp: Option<String>,
     enqueue: Option<String>,
+    data: Option<PathBuf>,
     ephemeral: Option<bool>,
     connections: Option<usize>,
     frame_bytes: Option<usize>,
@@ -70,12 +76,13 @@ impl Serve {
         tracing_subscriber::fmt()
             .with_env_filter(
                 tracing_subscriber::EnvFilter::try_from_env("KEYLATCH_LOG")
-                    .unwrap_or_else(|_| "info".into()),
+                    .unwrap_or_else(|_| "warn,keylatch_server=info".into()),
             )
             .with_writer(std::io::stderr)
             .init();
+        let data = config.data.clone();
         let server = Server::bind(config)?;
-        say_hello(server.addresses());
+        say_hello(server.addresses(), data.as_deref());
         let stop = server.stopper();
         let mut signals = signal_hook::iterator::Signals::new([
             signal_hook::consts::SIGINT,
@@ -101,13 +108,13 @@ impl Serve {
             Some(path) => read_file(path)?,
             None => File::default(),
         };
-        if !self.ephemeral && file.ephemeral != Some(true) {
-            bail!(
-                "this version keeps locks in memory only; say --ephemeral if that is what you want \
-                 (a restart forgets all locks)"
-            );
-        }
-        let mut config = Config::default();
+        let ephemeral = self.ephemeral || (self.data.is_none() && file.ephemeral == Some(true));
+        let data = match (ephemeral, self.data.as_ref().or(file.data.as_ref())) {
+            (true, _) => None,
+            (false, Some(dir)) => Some(dir.clone()),
+            (false, None) => Some(default_data()?),
+        };
+        let mut config = Config { data, ..Config::default() };
         if let Some(text) = self.resp.as_ref().or(file.resp.as_ref()) {
             config.resp = address("resp", text)?;
         }
@@ -149,14 +156,30 @@ fn address(name: &str, text: &str) -> Result<Option<SocketAddr>> {
     })?))
 }
 
-fn say_hello(addresses: Addresses) {
-    println!("keylatch {} is ready", env!("CARGO_PKG_VERSION"));
-    for (name, address) in [("RESP", addresses.resp), ("enqueue", addresses.enqueue)] {
-        match address {
-            Some(address) => println!("  {name} on {address}"),
-            None => println!("  {name} is off"),
-        }
-    }
-    println!("  locks are in memory only: a restart forgets them");
-    println!("  not protected: every process on this machine may take, release and list locks");
+/// As the XDG base directories have it.
+fn default_data() -> Result<PathBuf> {
+    let state = std::env::var_os("XDG_STATE_HOME").filter(|dir| !dir.is_empty()).map(PathBuf::from);
+    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"));
+    let state = state.or_else(home);
+    let state = state.context("there is no home directory: say --data DIR or --ephemeral")?;
+    Ok(state.join("keylatch"))
+}
+
+/// In one piece, so that whoever reads the addresses may stop reading then.
+fn say_hello(addresses: Addresses, data: Option<&Path>) {
+    let listener = |name, address: Option<SocketAddr>| match address {
+        Some(address) => format!("{name} on {address}"),
+        None => format!("{name} is off"),
+    };
+    let kept = match data {
+        Some(dir) => format!("data in {}: locks survive a crash", dir.display()),
+        None => "locks are in memory only: a restart forgets them".into(),
+    };
+    let (resp, enqueue) =
+        (listener("RESP", addresses.resp), listener("enqueue", addresses.enqueue));
+    let open = "not protected: every process on this machine may take, release and list locks";
+    let version = env!("CARGO_PKG_VERSION");
+    let text = format!("keylatch {version} is ready\n  {resp}\n  {enqueue}\n  {kept}\n  {open}\n");
+    // A server without a reader is a server all the same.
+    drop(std::io::stdout().write_all(text.as_bytes()));
 }

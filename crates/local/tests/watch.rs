@@ -75,6 +75,19 @@ fn what_was_released_is_not_reported() {
 }
 
 #[test]
+fn one_reader_less_is_forgotten_though_the_others_still_read() {
+    let (locks, reports) = watched();
+    let mine = locks.lock_shared_blocking(1);
+    let others = Task::new();
+    let mut reader = locks.lock_shared(1);
+    let std::task::Poll::Ready(held) = others.poll(&mut reader) else { panic!("readers share") };
+    drop(mine);
+    assert!(locks.lock_blocking_timeout(1, Duration::from_millis(5)).is_err());
+    assert!(reports.lock().unwrap().is_empty(), "it does not hold it any more");
+    drop(held);
+}
+
+#[test]
 fn it_can_be_ignored() {
     let locks: KeyedMutex<u8> = Options::new().on_reentry(|_| panic!()).ignore_reentry().build();
     let held = locks.lock_blocking(1);

@@ -220,3 +220,41 @@ fn a_task_that_panics_or_is_dropped_releases() {
     drop(unfinished);
     assert!(locks.is_empty());
 }
+
+/// Every key has the same hash, so only comparing tells them apart.
+#[derive(Clone, Default)]
+struct Alike;
+
+impl std::hash::BuildHasher for Alike {
+    type Hasher = Self;
+    fn build_hasher(&self) -> Alike {
+        Alike
+    }
+}
+
+impl std::hash::Hasher for Alike {
+    fn finish(&self) -> u64 {
+        7
+    }
+    fn write(&mut self, _: &[u8]) {}
+}
+
+#[test]
+fn keys_with_the_same_hash_are_told_apart_however_they_are_named() {
+    let locks: KeyedMutex<String, Alike> = keylatch_local::Options::new().hasher(Alike).build();
+    let (a, b) = (String::from("a"), String::from("b"));
+    let held = locks.lock_blocking(&a);
+    assert!(locks.try_lock("b").is_some() && locks.try_lock(&b).is_some());
+    let free = |name: &&str| locks.try_lock(name).is_some();
+    assert!(free(&"b") && !free(&"a"));
+    let cow = |text| std::borrow::Cow::<str>::Owned(String::from(text));
+    assert_eq!(locks.try_lock(cow("b")).unwrap().key(), "b");
+    assert!(locks.try_lock(cow("a")).is_none() && locks.try_lock(&a).is_none());
+    assert_eq!(locks.try_lock_many(["b", "c"]).unwrap().keys(), ["b", "c"]);
+    assert!(locks.try_lock_many(["b", "a"]).is_none());
+    drop(held);
+    let bytes: KeyedMutex<Vec<u8>, Alike> = keylatch_local::Options::new().hasher(Alike).build();
+    let held = bytes.lock_blocking(b"ab");
+    assert_eq!(held.key(), b"ab");
+    assert!(bytes.try_lock(b"cd").is_some() && bytes.try_lock(&b"ab"[..]).is_none());
+}

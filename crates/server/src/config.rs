@@ -1,6 +1,7 @@
 //! What a server is told when it starts.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use keylatch_table::Settings;
@@ -8,6 +9,8 @@ use keylatch_table::Settings;
 /// How a server runs.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// Where the log and its snapshots are; `None` keeps everything in memory.
+    pub data: Option<PathBuf>,
     /// Where RESP is spoken; `None` is off. Port 0 picks a free one.
     pub resp: Option<SocketAddr>,
     /// Where the enqueue protocol is spoken; `None` is off. Port 0 picks a free one.
@@ -33,6 +36,7 @@ impl Default for Config {
     fn default() -> Config {
         let loopback = |port| Some(SocketAddr::from(([127, 0, 0, 1], port)));
         Config {
+            data: None,
             resp: loopback(5625),
             enqueue: loopback(3721),
             connections: 20_000,

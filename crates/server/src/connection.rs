@@ -8,7 +8,8 @@ use std::time::Instant;
 use keylatch_table::{RequestId, Text};
 use mio::net::TcpStream;
 
-use crate::listener::Speaks;
+use crate::listener::resp::Changes;
+use crate::listener::{Ask, Speaks};
 
 /// Names a connection; never the same for two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +37,8 @@ pub(crate) struct Connection {
     pub(crate) asked: bool,
     /// Nothing more is taken from the input until the turn is over.
     pub(crate) held_back: bool,
+    /// A change that was read behind a question, and is asked for once that is answered.
+    pub(crate) behind: Option<(Ask, Changes)>,
     /// A lock that is waited for; nothing more is taken from the input until it is decided.
     pub(crate) blocked: bool,
     /// Requests that wait, whose outcome is told here.
@@ -82,6 +85,7 @@ impl Connection {
             open: 0,
             asked: false,
             held_back: false,
+            behind: None,
             blocked: false,
             waiting: Vec::new(),
             held: HashSet::new(),

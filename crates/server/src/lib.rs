@@ -8,9 +8,11 @@ mod clock;
 mod config;
 mod connection;
 mod listener;
+mod log;
 mod outbox;
 mod server;
 mod turn;
 
 pub use config::{Config, ConfigError};
+pub use log::NodeError;
 pub use server::{Addresses, Server, ServerError, Stop};

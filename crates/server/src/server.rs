@@ -6,15 +6,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use keylatch_table::{Applied, Command, Table};
+use keylatch_table::{Applied, Command, Detach, Table};
 use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token, Waker};
 use parking_lot::Mutex;
 use rand::RngCore;
+use tokio::io::unix::AsyncFd;
+use tokio::runtime::Runtime;
 
 use crate::clock::{Clock, wall};
 use crate::config::{Config, ConfigError};
-use crate::listener::{Speaks, resp};
+use crate::listener::{Speaks, enqueue, resp};
+use crate::log::raft::{Node, NodeError};
 use crate::turn::{FIRST_CONNECTION, Turns};
 
 const STOP: Token = Token(0);
@@ -30,6 +33,9 @@ pub enum ServerError {
     /// An address is taken, most likely.
     #[error("cannot listen on {0}: {1}")]
     Listen(SocketAddr, io::Error),
+    /// The log.
+    #[error(transparent)]
+    Log(#[from] NodeError),
     /// The operating system refused something.
     #[error("{0}")]
     Io(#[from] io::Error),
@@ -64,21 +70,90 @@ impl Stop {
 /// A lock server.
 pub struct Server {
     poll: Poll,
-    resp: Option<TcpListener>,
-    enqueue: Option<TcpListener>,
-    addresses: Addresses,
+    listeners: Listeners,
     stop: Stop,
     turns: Turns,
+    log: Log,
     table: Arc<Mutex<Table>>,
     clock: Clock,
 }
 
+struct Listeners {
+    resp: Option<TcpListener>,
+    enqueue: Option<TcpListener>,
+    addresses: Addresses,
+}
+
+/// What makes changes durable, if anything does.
+enum Log {
+    Memory,
+    Durable { runtime: Runtime, node: Box<Node> },
+}
+
+/// How long the places of waiters are kept after a restart, until they come back.
+const GRACE_AFTER_RESTART_MS: u64 = 10_000;
+
 impl Server {
-    /// Binds the listeners of a server that keeps everything in memory. Nobody is served before
-    /// [`Server::run`].
+    /// Binds the listeners and, if there is a data directory, brings the table to where it was.
+    /// Nobody is served before [`Server::run`].
     pub fn bind(config: Config) -> Result<Server, ServerError> {
         config.validate()?;
         let poll = Poll::new()?;
+        let listeners = Listeners::bind(&config, &poll)?;
+        let waker = Arc::new(Waker::new(poll.registry(), STOP)?);
+        // Tokens must not fall back, though everything before may be forgotten.
+        let token = wall().as_micros() as u64;
+        let hash_seed = rand::rng().next_u64();
+        let (log, table) = match &config.data {
+            None => {
+                let table = Table::new(config.settings.clone(), token, hash_seed);
+                (Log::Memory, Arc::new(Mutex::new(table)))
+            }
+            Some(dir) => {
+                std::fs::create_dir_all(dir)?;
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+                let node = Node::open(dir, &config.settings, token, hash_seed);
+                let node = runtime.block_on(node)?;
+                let table = node.table();
+                (Log::Durable { runtime, node: Box::new(node) }, table)
+            }
+        };
+        let clock = Clock::new(table.lock().now());
+        let registry = poll.registry().try_clone()?;
+        Ok(Server {
+            turns: Turns::new(config, registry, Arc::clone(&table), clock),
+            poll,
+            listeners,
+            stop: Stop { told: Arc::default(), waker },
+            log,
+            table,
+            clock,
+        })
+    }
+
+    /// Where it listens.
+    pub fn addresses(&self) -> Addresses {
+        self.listeners.addresses
+    }
+
+    /// What stops it.
+    pub fn stopper(&self) -> Stop {
+        self.stop.clone()
+    }
+
+    /// Serves until it is stopped.
+    pub fn run(self) -> Result<(), ServerError> {
+        let Server { poll, listeners, stop, turns, log, table, clock } = self;
+        let mut serving = Serving { poll, listeners, stop, turns, table, clock };
+        match log {
+            Log::Memory => serving.run_in_memory(),
+            Log::Durable { runtime, node } => runtime.block_on(serving.run_durably(*node)),
+        }
+    }
+}
+
+impl Listeners {
+    fn bind(config: &Config, poll: &Poll) -> Result<Listeners, ServerError> {
         let bind = |address: Option<SocketAddr>, token| -> Result<_, ServerError> {
             let Some(address) = address else { return Ok((None, None)) };
             let failed = |error| ServerError::Listen(address, error);
@@ -89,95 +164,37 @@ impl Server {
         };
         let (resp, resp_address) = bind(config.resp, RESP)?;
         let (enqueue, enqueue_address) = bind(config.enqueue, ENQUEUE)?;
-        let waker = Arc::new(Waker::new(poll.registry(), STOP)?);
-        // Tokens must not fall back, though everything before is forgotten.
-        let token = wall().as_micros() as u64;
-        let table = Table::new(config.settings.clone(), token, rand::rng().next_u64());
-        let table = Arc::new(Mutex::new(table));
-        let clock = Clock::new(0);
-        let registry = poll.registry().try_clone()?;
-        Ok(Server {
-            turns: Turns::new(config, registry, Arc::clone(&table), clock),
-            poll,
-            resp,
-            enqueue,
-            addresses: Addresses { resp: resp_address, enqueue: enqueue_address },
-            stop: Stop { told: Arc::default(), waker },
-            table,
-            clock,
-        })
+        let addresses = Addresses { resp: resp_address, enqueue: enqueue_address };
+        Ok(Listeners { resp, enqueue, addresses })
     }
+}
 
-    /// Where it listens.
-    pub fn addresses(&self) -> Addresses {
-        self.addresses
-    }
+/// A server that runs.
+struct Serving {
+    poll: Poll,
+    listeners: Listeners,
+    stop: Stop,
+    turns: Turns,
+    table: Arc<Mutex<Table>>,
+    clock: Clock,
+}
 
-    /// What stops it.
-    pub fn stopper(&self) -> Stop {
-        self.stop.clone()
-    }
+/// Events of one look at the sockets.
+const EVENTS: usize = 1_024;
 
-    /// Serves until it is stopped.
-    pub fn run(mut self) -> Result<(), ServerError> {
-        let mut events = Events::with_capacity(1_024);
+impl Serving {
+    fn run_in_memory(&mut self) -> Result<(), ServerError> {
+        let mut events = Events::with_capacity(EVENTS);
         loop {
-            let stopping = self.stop.told.load(Ordering::SeqCst);
+            let stopping = self.is_stopping();
             let timeout = if stopping { Duration::ZERO } else { self.timeout() };
             match self.poll.poll(&mut events, Some(timeout)) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 other => other?,
             }
-            self.turns.resume();
-            for event in &events {
-                match event.token() {
-                    STOP => {}
-                    RESP => self.accept_resp(),
-                    ENQUEUE => {}
-                    Token(number) => {
-                        let readable = event.is_readable() || event.is_error();
-                        self.turns.ready(number - FIRST_CONNECTION, readable, event.is_writable());
-                    }
-                }
-            }
-            self.turns.sweep();
-            self.tick();
-            self.finish();
-            if stopping && !self.turns.is_busy() {
-                tracing::info!(connections = self.turns.connection_count(), "stopped");
-                return Ok(());
-            }
-        }
-    }
-
-    fn accept_resp(&mut self) {
-        if let Some(listener) = &self.resp {
-            self.turns.accept(listener, || Speaks::Resp(resp::Session::default()));
-        }
-    }
-
-    /// Until there is something to do: more to take, something that ends, or the next sweep.
-    fn timeout(&self) -> Duration {
-        if self.turns.is_busy() {
-            return Duration::ZERO;
-        }
-        let second = Duration::from_secs(1);
-        let next = self.table.lock().next_deadline();
-        next.map_or(second, |at| self.clock.until(at).min(second))
-    }
-
-    fn tick(&mut self) {
-        let due = self.table.lock().next_deadline().is_some_and(|at| at <= self.clock.now());
-        if due {
-            self.turns.propose(Command::Tick);
-        }
-    }
-
-    /// Carries out what was asked for, until nothing follows from it.
-    fn finish(&mut self) {
-        loop {
-            let mut batch = self.turns.take_batch();
-            if !batch.is_empty() {
+            self.arrive(&events);
+            while self.turns.has_batch() {
+                let mut batch = self.turns.take_batch();
                 let commands = std::mem::take(&mut batch.commands);
                 let now = self.clock.now();
                 let mut table = self.table.lock();
@@ -185,11 +202,117 @@ impl Server {
                     commands.into_iter().map(|command| table.apply(now, command)).collect();
                 drop(table);
                 self.turns.finish(batch, applied);
+                self.turns.send();
             }
             self.turns.send();
-            if !self.turns.has_batch() {
-                return;
+            if stopping && !self.turns.is_busy() {
+                self.stopped();
+                return Ok(());
             }
         }
     }
+
+    /// The same, with the log's own tasks beside it on this thread: they run while it waits for the
+    /// sockets or for the log.
+    async fn run_durably(&mut self, mut node: Node) -> Result<(), ServerError> {
+        let sockets = rustix::io::dup(self.poll.registry()).map_err(io::Error::from)?;
+        // The new way to register is unsafe, for descriptors that others may close. This one is ours.
+        #[allow(deprecated)]
+        let sockets = AsyncFd::with_interest(sockets, tokio::io::Interest::READABLE)?;
+        let mut events = Events::with_capacity(EVENTS);
+        // Nobody is connected yet, so whoever waited has to come back.
+        let grace_ms = GRACE_AFTER_RESTART_MS;
+        self.turns.propose(Command::Detach(Detach { ids: None, grace_ms }));
+        loop {
+            let stopping = self.is_stopping();
+            self.poll.poll(&mut events, Some(Duration::ZERO)).or_else(|error| {
+                if error.kind() == io::ErrorKind::Interrupted { Ok(()) } else { Err(error) }
+            })?;
+            let idle = events.is_empty() && !self.turns.is_busy() && !self.turns.has_batch();
+            if idle && !stopping && !self.timeout().is_zero() {
+                tokio::select! {
+                    ready = sockets.readable() => ready?.clear_ready(),
+                    () = tokio::time::sleep(self.timeout()) => {}
+                }
+                self.poll.poll(&mut events, Some(Duration::ZERO))?;
+            }
+            self.arrive(&events);
+            while self.turns.has_batch() {
+                let mut batch = self.turns.take_batch();
+                let commands = std::mem::take(&mut batch.commands);
+                let applied = match commands.is_empty() {
+                    true => Vec::new(),
+                    false => node.commit(self.clock.now(), &commands).await?,
+                };
+                self.turns.finish(batch, applied);
+                self.turns.send();
+            }
+            self.turns.send();
+            if stopping && !self.turns.is_busy() {
+                node.close().await?;
+                self.stopped();
+                return Ok(());
+            }
+        }
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stop.told.load(Ordering::SeqCst)
+    }
+
+    fn stopped(&self) {
+        tracing::info!(connections = self.turns.connection_count(), "stopped");
+    }
+
+    /// Takes what has arrived, and what is due.
+    fn arrive(&mut self, events: &Events) {
+        self.turns.resume();
+        for event in events {
+            match event.token() {
+                RESP => {
+                    if let Some(listener) = &self.listeners.resp {
+                        self.turns.accept(listener, || Speaks::Resp(resp::Session::default()));
+                    }
+                }
+                ENQUEUE => {
+                    if let Some(listener) = &self.listeners.enqueue {
+                        self.turns.accept(listener, || Speaks::Enqueue(enqueue::Session::new()));
+                    }
+                }
+                STOP => {}
+                Token(number) => {
+                    let ended = event.is_read_closed() || event.is_error();
+                    let readable = event.is_readable() || ended;
+                    let at = number - FIRST_CONNECTION;
+                    self.turns.ready(at, readable, event.is_writable(), ended);
+                }
+            }
+        }
+        self.turns.sweep();
+        if self.is_tick_due() {
+            self.turns.propose(Command::Tick);
+        }
+    }
+
+    /// Something ends now; or time must be logged, because a lease or a wait is running and the last
+    /// command was a second ago: after a restart table time goes on from there.
+    fn is_tick_due(&self) -> bool {
+        let table = self.table.lock();
+        let now = self.clock.now();
+        let stale = now >= table.now() + LOGGED_EVERY_MS;
+        table.next_deadline().is_some_and(|at| at <= now || stale)
+    }
+
+    /// Until there is something to do: more to take, something that ends, or the next sweep.
+    fn timeout(&self) -> Duration {
+        if self.turns.is_busy() {
+            return Duration::ZERO;
+        }
+        let second = Duration::from_millis(LOGGED_EVERY_MS);
+        let next = self.table.lock().next_deadline();
+        next.map_or(second, |at| self.clock.until(at).min(second))
+    }
 }
+
+/// How old the last logged time may be while something is running.
+const LOGGED_EVERY_MS: u64 = 1_000;

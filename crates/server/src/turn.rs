@@ -24,7 +24,7 @@ use slab::Slab;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::connection::{Connection, ConnectionId, Incoming};
-use crate::listener::{Answer, Ask, Read, Speaks, resp};
+use crate::listener::{Answer, Ask, Read, Speaks, enqueue, resp};
 use crate::outbox::{Concerned, Outbox, Waiter};
 
 /// Requests of one connection in one turn; the others have theirs before it goes on.
@@ -184,13 +184,19 @@ impl Turns {
         entry.insert(Connection::new(id, stream, speaks, address.to_string().into()));
     }
 
-    /// The socket of a connection can be read or written.
-    pub(crate) fn ready(&mut self, at: usize, readable: bool, writable: bool) {
-        if writable && self.connections.contains(at) {
+    /// The socket of a connection can be read or written. If the other side is done, its end is
+    /// behind what can be read, and there will be no other event for it.
+    pub(crate) fn ready(&mut self, at: usize, readable: bool, writable: bool, ended: bool) {
+        let Some(connection) = self.connections.get(at) else { return };
+        let id = connection.id;
+        if writable {
             self.dirty.push(at);
         }
         if readable {
             self.receive(at);
+        }
+        if ended && self.is_there(id) {
+            self.again.push_back(id);
         }
     }
 
@@ -205,6 +211,15 @@ impl Turns {
     }
 
     fn receive(&mut self, at: usize) {
+        let Some(connection) = self.connections.get_mut(at) else { return };
+        if !connection.held_back
+            && let Some((ask, changes)) = connection.behind.take()
+        {
+            self.change_connection(at, changes);
+            self.submit(at, ask);
+        }
+        // A listener may have more in hand than its input shows.
+        self.take(at, &[]);
         let Some(connection) = self.connections.get_mut(at) else { return };
         // What is there already comes first, and nothing is read that cannot be taken: one frame
         // of it is enough to keep.
@@ -229,7 +244,7 @@ impl Turns {
         let mut room = std::mem::take(&mut self.room);
         match connection.read(&mut room) {
             Incoming::Nothing => {}
-            Incoming::End => self.close(at),
+            Incoming::End => self.end(at),
             Incoming::Bytes(count) => {
                 connection.active = Instant::now();
                 connection.greeted = true;
@@ -282,8 +297,12 @@ impl Turns {
                 clock: self.clock,
             };
             let mut changes = resp::Changes::default();
+            let rest = &input[taken..];
             let read = match &mut connection.speaks {
-                Speaks::Resp(session) => session.read(&input[taken..], &mut context, &mut changes),
+                Speaks::Resp(session) => session.read(rest, &mut context, &mut changes),
+                Speaks::Enqueue(session) => {
+                    session.read(rest, &mut context, &mut changes.may_block)
+                }
             };
             match read {
                 Read::Incomplete => return taken,
@@ -294,12 +313,13 @@ impl Turns {
                     return input.len();
                 }
                 Read::Ask(bytes, ask) => {
+                    taken += bytes;
                     if matches!(ask, Ask::Change(..)) && connection.asked {
-                        // Behind a question: the next turn takes it.
+                        // Behind a question: it waits until that is answered.
                         connection.held_back = true;
+                        connection.behind = Some((ask, changes));
                         return taken;
                     }
-                    taken += bytes;
                     self.change_connection(at, changes);
                     self.submit(at, ask);
                 }
@@ -391,8 +411,14 @@ impl Turns {
                         queries.iter().map(|query| table.query(now, query)).collect();
                     drop(table);
                     let connection = &mut self.connections[id.at];
-                    let Answer::Resp(answer) = answer;
-                    write(connection, |writer| resp::write_found(&answer, &found, writer));
+                    match answer {
+                        Answer::Resp(answer) => {
+                            write(connection, |writer| resp::write_found(&answer, &found, writer));
+                        }
+                        Answer::Enqueue(_) => {
+                            enqueue::write_found(&found, self.clock, connection.out());
+                        }
+                    }
                     self.answered(id);
                 }
                 Work::Say(bytes) => {
@@ -424,24 +450,34 @@ impl Turns {
     }
 
     fn answer(&mut self, id: ConnectionId, answer: &Answer, reply: &Reply) {
-        let Answer::Resp(answer) = answer;
+        // A lock request, and whether its connection goes on while it waits.
+        let lock = match answer {
+            Answer::Resp(resp::Answer::Lock { id, asynchronous }) => Some((id, *asynchronous)),
+            Answer::Enqueue(enqueue::Answer::Lock(id)) => Some((id, false)),
+            _ => None,
+        };
         if !self.is_there(id) {
-            return self.nobody_there(answer, reply);
+            return self.nobody_there(answer, lock.map(|(request, _)| request), reply);
         }
-        if let resp::Answer::Lock { id: request, asynchronous } = answer {
-            self.follow(id, request, *asynchronous, reply);
+        if let Some((request, asynchronous)) = lock {
+            self.follow(id, request, asynchronous, reply);
             if matches!(reply, Reply::Waiting(_)) && !asynchronous {
                 return self.answered(id);
             }
         }
         let connection = &mut self.connections[id.at];
-        if let (resp::Answer::Unlock(request), Reply::Released) = (answer, reply)
+        if let (Answer::Resp(resp::Answer::Unlock(request)), Reply::Released) = (answer, reply)
             && connection.held.remove(request)
         {
             self.outbox.forget_held(request);
         }
         let connection = &mut self.connections[id.at];
-        write(connection, |writer| resp::write_answer(answer, reply, writer));
+        match answer {
+            Answer::Resp(answer) => {
+                write(connection, |writer| resp::write_answer(answer, reply, writer));
+            }
+            Answer::Enqueue(answer) => enqueue::write_answer(answer, reply, connection.out()),
+        }
         self.answered(id);
     }
 
@@ -463,11 +499,13 @@ impl Turns {
     }
 
     /// A request whose connection went away before it was answered.
-    fn nobody_there(&mut self, answer: &resp::Answer, reply: &Reply) {
-        if let (resp::Answer::Lock { id, .. }, Reply::Waiting(_)) = (answer, reply) {
-            let grace_ms = self.config.grace.as_millis() as u64;
-            let detach = Detach { ids: Some(vec![id.clone()]), grace_ms };
-            self.propose(Command::Detach(detach));
+    fn nobody_there(&mut self, answer: &Answer, lock: Option<&RequestId>, reply: &Reply) {
+        if let (Some(id), Reply::Waiting(_)) = (lock, reply) {
+            let grace_ms = match answer {
+                Answer::Resp(_) => self.config.grace.as_millis() as u64,
+                Answer::Enqueue(_) => 0,
+            };
+            self.propose(Command::Detach(Detach { ids: Some(vec![id.clone()]), grace_ms }));
         }
     }
 
@@ -511,7 +549,12 @@ impl Turns {
         let pushes = connection.wants_pushes();
         if blocks {
             connection.blocked = false;
-            write(connection, |writer| resp::write_outcome_of(event, writer));
+            match connection.speaks {
+                Speaks::Resp(_) => {
+                    write(connection, |writer| resp::write_outcome_of(event, writer));
+                }
+                Speaks::Enqueue(_) => enqueue::write_outcome_of(event, connection.out()),
+            }
             self.again.push_back(id);
         } else if pushes {
             write(connection, |writer| resp::write_push(event, writer));
@@ -574,13 +617,34 @@ impl Turns {
         }
     }
 
+    /// The other side has nothing more to say. What it is still owed is sent.
+    fn end(&mut self, at: usize) {
+        let connection = &mut self.connections[at];
+        let last_words = match &connection.speaks {
+            Speaks::Enqueue(session) => session.last_words(),
+            Speaks::Resp(_) => None,
+        };
+        if let Some(words) = last_words {
+            self.say(at, words);
+        }
+        let connection = &mut self.connections[at];
+        if connection.blocked || (connection.open == 0 && connection.unsent() == 0) {
+            return self.close(at);
+        }
+        connection.closing = true;
+        self.dirty.push(at);
+    }
+
     fn close(&mut self, at: usize) {
         let mut connection = self.connections.remove(at);
         drop(self.registry.deregister(connection.stream()));
         let (waiting, held) = (connection.waiting, connection.held);
         let alone = self.outbox.leave(connection.id, waiting, held);
         if !alone.is_empty() {
-            let grace_ms = self.config.grace.as_millis() as u64;
+            let grace_ms = match connection.speaks {
+                Speaks::Resp(_) => self.config.grace.as_millis() as u64,
+                Speaks::Enqueue(_) => 0,
+            };
             self.propose(Command::Detach(Detach { ids: Some(alone), grace_ms }));
         }
     }
@@ -616,13 +680,17 @@ impl Turns {
 
 impl Connection {
     fn wants_pushes(&self) -> bool {
-        let Speaks::Resp(session) = &self.speaks;
-        session.protocol == keylatch_wire::Protocol::Resp3
+        match &self.speaks {
+            Speaks::Resp(session) => session.protocol == keylatch_wire::Protocol::Resp3,
+            Speaks::Enqueue(_) => false,
+        }
     }
 }
 
 fn write(connection: &mut Connection, write: impl FnOnce(&mut keylatch_wire::Writer<'_>)) {
-    let Speaks::Resp(session) = &connection.speaks;
+    let Speaks::Resp(session) = &connection.speaks else {
+        unreachable!("only RESP is written so");
+    };
     let protocol = session.protocol;
     write(&mut keylatch_wire::Writer { out: connection.out(), protocol });
 }

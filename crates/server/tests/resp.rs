@@ -226,8 +226,8 @@ fn pipelined_requests_keep_their_order_whatever_they_are() {
     assert!(got[7].starts_with("-UNKNOWN"));
     assert_eq!(got[8], "1");
     // More than one turn takes of one connection.
-    let many: String = (0..2_000).map(|n| format!("SET p{n} v NX\nGET p{n}\n")).collect();
-    client.send(&many);
+    let many: Vec<String> = (0..2_000).map(|n| format!("SET p{n} v NX\nGET p{n}\n")).collect();
+    client.send(&many.concat());
     for _ in 0..2_000 {
         assert_eq!((client.next(), client.next()), ("OK".into(), "v".into()));
     }
@@ -250,7 +250,7 @@ fn what_clients_say_on_connecting() {
     assert!(client.say("AUTH secret").starts_with("-NOAUTH"));
     assert!(client.say("INFO").contains("held:1"));
     assert_eq!(client.say("ECHO hi"), "hi");
-    assert_eq!(client.say("HELLO 2").is_empty(), false);
+    assert!(client.say("HELLO 2").contains("proto"));
     assert_eq!(client.say("CLIENT SETNAME other"), "OK");
     assert!(client.ask("CLIENT ID").integer().unwrap() > 0);
     assert_eq!(client.say("QUIT"), "OK");

@@ -1,6 +1,7 @@
 //! The protocols: from bytes to asks, and from replies to bytes. Nothing here touches a socket or
 //! the table.
 
+pub(crate) mod enqueue;
 pub(crate) mod resp;
 
 use keylatch_table::{Command, Query};
@@ -8,6 +9,7 @@ use keylatch_table::{Command, Query};
 /// What a connection speaks, and the state of that.
 pub(crate) enum Speaks {
     Resp(resp::Session),
+    Enqueue(enqueue::Session),
 }
 
 /// What one request asks for, and how it wants to be answered.
@@ -24,6 +26,7 @@ pub(crate) enum Ask {
 #[derive(Clone, Debug)]
 pub(crate) enum Answer {
     Resp(resp::Answer),
+    Enqueue(enqueue::Answer),
 }
 
 /// What reading one request from the input came to.

@@ -77,8 +77,8 @@ impl Client {
     }
 
     pub(crate) fn send(&mut self, lines: &str) {
-        let lines: String = lines.lines().map(|line| format!("{}\r\n", line.trim())).collect();
-        self.stream.write_all(lines.as_bytes()).unwrap();
+        let lines: Vec<String> = lines.lines().map(|line| format!("{}\r\n", line.trim())).collect();
+        self.stream.write_all(lines.concat().as_bytes()).unwrap();
     }
 
     pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {
@@ -91,7 +91,7 @@ impl Client {
                 self.buffer.drain(..taken);
                 return value;
             }
-            let mut room = [0; 65_536];
+            let mut room = [0; 8_192];
             let count = self.stream.read(&mut room).unwrap();
             assert!(count > 0, "the server closed the connection");
             self.buffer.extend_from_slice(&room[..count]);

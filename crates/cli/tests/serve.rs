@@ -1,0 +1,43 @@
+//! The command line of `keylatch serve`.
+
+use std::process::Command;
+
+fn keylatch(arguments: &[&str]) -> (bool, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_keylatch")).args(arguments).output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(text).unwrap())
+}
+
+#[test]
+fn a_configuration_is_checked_with_reasons() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("keylatch.toml");
+    let check = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        keylatch(&["serve", "--check", "--config", file.to_str().unwrap()])
+    };
+    let good =
+        "resp = \"127.0.0.1:7000\"\nenqueue = \"off\"\nephemeral = true\n[settings]\nwaiters = 5\n";
+    assert_eq!(check(good), (true, "the configuration is valid\n".into()));
+    for (text, reason) in [
+        ("resp = \"0.0.0.0:1\"", "0.0.0.0:1 is reachable from other machines"),
+        ("resp = \"off\"\nenqueue = \"off\"", "every listener is off"),
+        ("resp = \"nonsense\"", "resp: 'nonsense' is neither HOST:PORT"),
+        ("colour = 1", "unknown field `colour`"),
+        ("[settings]\nlocks = 5", "[settings] has no `locks`; there are id_bytes"),
+        ("[settings]\nid_bytes = 999", "settings: id_bytes is at most 255"),
+    ] {
+        let (success, output) = check(text);
+        assert!(!success && output.contains(reason), "{text}: {output}");
+    }
+    let (success, output) = keylatch(&["serve", "--check", "--config", "/nowhere"]);
+    assert!(!success && output.contains("cannot read /nowhere"), "{output}");
+}
+
+#[test]
+fn help_teaches() {
+    let (success, output) = keylatch(&["serve", "--help"]);
+    assert!(success && output.contains("redis-cli -p 5625 LOCK user:42"), "{output}");
+    let (success, output) = keylatch(&[]);
+    assert!(!success && output.contains("Usage: keylatch"), "{output}");
+}

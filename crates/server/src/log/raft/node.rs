@@ -1,0 +1,183 @@
+//! One node: opened from its directory, recovered, and then asked to commit batches.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use keylatch_table::{Applied, Command, Settings, Table};
+use openraft::errors::{RPCError, Unreachable};
+use openraft::network::RPCOption;
+use openraft::network::v2::RaftNetworkV2;
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse,
+};
+use openraft::{BasicNode, Config, OptionalSend, RaftNetworkFactory, SnapshotPolicy};
+use parking_lot::Mutex;
+
+use super::bytes;
+use super::machine::Machine;
+use super::storage::Log;
+use super::types::{Changes, Raft, Types};
+use crate::log::store::{Options, Store, StoreError};
+
+/// The number of the only node.
+const SELF: u64 = 1;
+/// A snapshot is made when the log has grown by this much since the last one.
+const SNAPSHOT_EVERY: u64 = 64 * 1024 * 1024;
+
+/// Why a log could not be opened, or cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// The log's files.
+    #[error("{0}")]
+    Store(String),
+    /// The operating system.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The log says something that this version does not understand.
+    #[error("{0}; use the version that wrote it, or a newer one")]
+    Unreadable(String),
+    /// Raft cannot go on; the cause is in the text.
+    #[error(
+        "the log has failed ({0}); nothing that was not acknowledged is promised. Restart the server"
+    )]
+    Failed(String),
+}
+
+pub(crate) struct Node {
+    raft: Raft,
+    log: Log,
+    table: Arc<Mutex<Table>>,
+    /// Bytes of the log at the last snapshot.
+    snapshot_at: u64,
+}
+
+impl Node {
+    /// Opens a directory and brings the table to where it was.
+    pub(crate) async fn open(
+        dir: &Path,
+        settings: &Settings,
+        token: u64,
+        hash_seed: u64,
+    ) -> Result<Node, NodeError> {
+        let (store, recovered) = Store::open(&dir.join("log"), Options::default())
+            .map_err(|error: StoreError| NodeError::Store(error.to_string()))?;
+        if let Some(cut) = &recovered.cut {
+            tracing::warn!(%cut, "the end of the log was torn, as after a power failure, and was cut off");
+        }
+        let (entries, purged) = (recovered.entries.len(), recovered.purged);
+        tracing::info!(entries, purged, "the log has been read");
+        let unreadable = |error: bytes::BadBytes| NodeError::Unreadable(error.to_string());
+        let entries = recovered.entries.iter().map(|(_, bytes)| bytes::decode_entry(bytes));
+        let entries = entries.collect::<Result<VecDeque<_>, _>>().map_err(unreadable)?;
+        let decode = |bytes: &[u8]| (!bytes.is_empty()).then(|| bytes.to_vec());
+        let vote = decode(&recovered.meta).map(|bytes| bytes::decode_vote(&bytes));
+        let vote = vote.transpose().map_err(unreadable)?;
+        let purged = decode(&recovered.purged_meta).map(|bytes| bytes::decode_log_id(&bytes));
+        let purged = purged.transpose().map_err(unreadable)?;
+        let log = Log::new(store, entries, purged, vote);
+        let machine = Machine::open(dir, settings, hash_seed)?;
+        let table = machine.table();
+        let failed = |error: &dyn std::fmt::Display| NodeError::Failed(error.to_string());
+        let config = Config {
+            cluster_name: "keylatch".into(),
+            snapshot_policy: SnapshotPolicy::Never,
+            max_in_snapshot_log_to_keep: 0,
+            ..Config::default()
+        };
+        let config = Arc::new(config.validate().map_err(|error| failed(&error))?);
+        let new = log.is_empty();
+        let raft = Raft::new(SELF, config, Alone, log.clone(), machine).await;
+        let raft = raft.map_err(|error| failed(&error))?;
+        if new {
+            let members = BTreeMap::from([(SELF, BasicNode::default())]);
+            raft.initialize(members).await.map_err(|error| failed(&error))?;
+        }
+        let minute = Some(Duration::from_secs(60));
+        raft.wait_for_recovery(minute).await.map_err(|error| failed(&error))?;
+        let snapshot_at = log.bytes();
+        let mut node = Node { raft, log, table, snapshot_at };
+        if new {
+            let settings = Command::Settings(Box::new(settings.clone()));
+            node.commit(0, &[Command::TokenFloor(token), settings]).await?;
+        }
+        Ok(node)
+    }
+
+    pub(crate) fn table(&self) -> Arc<Mutex<Table>> {
+        Arc::clone(&self.table)
+    }
+
+    /// Makes the commands durable and applies them.
+    pub(crate) async fn commit(
+        &mut self,
+        at: u64,
+        commands: &[Command],
+    ) -> Result<Vec<Applied>, NodeError> {
+        let changes = Changes { at, commands: bytes::encode_commands(commands) };
+        let written = self.raft.client_write(changes).await;
+        let written = written.map_err(|error| NodeError::Failed(error.to_string()))?;
+        if self.log.bytes() > self.snapshot_at + SNAPSHOT_EVERY {
+            self.snapshot_at = self.log.bytes();
+            self.snapshot().await?;
+        }
+        Ok(written.data)
+    }
+
+    /// Begins a snapshot, which shortens the log when it is written.
+    pub(crate) async fn snapshot(&self) -> Result<(), NodeError> {
+        let triggered = self.raft.trigger().snapshot().await;
+        triggered.map_err(|error| NodeError::Failed(error.to_string()))
+    }
+
+    pub(crate) async fn close(self) -> Result<(), NodeError> {
+        self.raft.shutdown().await.map_err(|error| NodeError::Failed(error.to_string()))
+    }
+}
+
+/// No network: there is nobody to talk to.
+struct Alone;
+
+impl RaftNetworkFactory<Types> for Alone {
+    type Network = Alone;
+
+    async fn new_client(&mut self, _: u64, _: &BasicNode) -> Alone {
+        Alone
+    }
+}
+
+fn nobody() -> Unreachable<Types> {
+    Unreachable::new(&io::Error::other("this node is alone"))
+}
+
+impl RaftNetworkV2<Types> for Alone {
+    type SnapshotData = Vec<u8>;
+
+    async fn append_entries(
+        &mut self,
+        _: AppendEntriesRequest<Types>,
+        _: RPCOption,
+    ) -> Result<AppendEntriesResponse<Types>, RPCError<Types>> {
+        Err(RPCError::Unreachable(nobody()))
+    }
+
+    async fn vote(
+        &mut self,
+        _: VoteRequest<Types>,
+        _: RPCOption,
+    ) -> Result<VoteResponse<Types>, RPCError<Types>> {
+        Err(RPCError::Unreachable(nobody()))
+    }
+
+    async fn full_snapshot(
+        &mut self,
+        _: super::types::Vote,
+        _: openraft::alias::SnapshotOf<Types, Vec<u8>>,
+        _: impl Future<Output = openraft::errors::ReplicationClosed> + OptionalSend + 'static,
+        _: RPCOption,
+    ) -> Result<SnapshotResponse<Types>, openraft::errors::StreamingError<Types>> {
+        Err(openraft::errors::StreamingError::Unreachable(nobody()))
+    }
+}

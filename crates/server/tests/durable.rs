@@ -1,0 +1,77 @@
+//! What has been acknowledged survives a restart.
+
+mod common;
+
+use std::path::Path;
+
+use common::Running;
+use keylatch_wire::Value;
+
+fn start(dir: &Path) -> Running {
+    Running::with(|config| config.data = Some(dir.into()))
+}
+
+fn token(value: &Value) -> i64 {
+    value.field("token").and_then(Value::integer).expect("a token")
+}
+
+#[test]
+fn locks_waiters_and_tokens_survive_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path());
+    let (mut ann, mut bob) = (server.client(), server.client());
+    let first = token(&ann.ask("LOCK k ID a OWNER ann LEASE 600000"));
+    assert_eq!(ann.say("SET redis v NX"), "OK");
+    bob.send("LOCK k ID b OWNER bob WAIT 60000");
+    while ann.ask("LOCKS WAITERS NAME k") == ann.ask("LOCKS NAME k") {}
+    server.stop();
+
+    let server = start(dir.path());
+    let (mut ann, mut bob) = (server.client(), server.client());
+    assert_eq!(ann.say("GET redis"), "v");
+    let again = ann.ask("LOCK k ID a OWNER ann LEASE 600000");
+    assert_eq!(token(&again), first, "the same grant");
+    let left = again.field("lease_ms").and_then(Value::integer).unwrap();
+    assert!((590_000..=600_000).contains(&left), "{left}");
+    bob.send("LOCK k ID b OWNER bob WAIT 60000");
+    let mut eve = server.client();
+    assert_eq!(eve.say("LOCK k ID e"), "status=busy id=e owner=ann mode=X state=held");
+    assert_eq!(ann.say("UNLOCK a"), "1");
+    let granted = bob.value();
+    assert!(granted.field("status").unwrap().is("granted"));
+    assert!(token(&granted) > first);
+    server.stop();
+
+    let server = start(dir.path());
+    let mut eve = server.client();
+    assert_eq!(eve.say("LOCK k ID a"), "status=ended id=a cause=released", "still remembered");
+    assert_eq!(eve.say("UNLOCK a"), "1");
+    assert!(token(&eve.ask("LOCK other")) > token(&granted));
+}
+
+#[test]
+fn everything_else_is_as_in_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path());
+    let mut client = server.client3();
+    client.send("SET k v NX\nGET k\nDEL k\nGET k\nPING\nLOCK n ID n LEASE 20");
+    let got: Vec<String> = (0..6).map(|_| client.next()).collect();
+    assert_eq!(got, ["OK", "v", "1", "nil", "PONG", "status=granted id=n"]);
+    assert_eq!(client.next(), "push keylatch lost id=n cause=expired");
+}
+
+#[test]
+fn two_servers_do_not_share_a_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path());
+    let free = Some("127.0.0.1:0".parse().unwrap());
+    let config = keylatch_server::Config {
+        data: Some(dir.path().into()),
+        resp: free,
+        enqueue: None,
+        ..keylatch_server::Config::default()
+    };
+    let Err(error) = keylatch_server::Server::bind(config) else { panic!("it is taken") };
+    assert!(matches!(error, keylatch_server::ServerError::Log(_)), "{error}");
+    drop(server);
+}
