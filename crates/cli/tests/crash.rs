@@ -109,12 +109,20 @@ fn work(address: SocketAddr, name: &str, acknowledged: &Mutex<Acknowledged>) {
 
 /// Everything acknowledged is there, and nothing that was released.
 fn check(address: SocketAddr, acknowledged: &mut Acknowledged) {
-    let Some(Value::Array(locks)) = Client::to(address).ask("LOCKS") else { panic!("a list") };
-    let mut found = BTreeMap::new();
-    for lock in &locks {
-        let text = |name| lock.field(name).and_then(Value::text).unwrap().to_string();
-        let number = |name| lock.field(name).and_then(Value::integer).unwrap();
-        found.insert(text("id"), (number("token"), number("lease_ms")));
+    let mut client = Client::to(address);
+    let (mut found, mut cursor) = (BTreeMap::new(), 0);
+    loop {
+        let page = client.ask(&format!("LOCKS LIMIT 100 CURSOR {cursor}"));
+        let Some(Value::Array(locks)) = page else { panic!("a list") };
+        for lock in &locks {
+            let text = |name| lock.field(name).and_then(Value::text).unwrap().to_string();
+            let number = |name| lock.field(name).and_then(Value::integer).unwrap();
+            found.insert(text("id"), (number("token"), number("lease_ms")));
+            cursor = number("seq");
+        }
+        if locks.is_empty() {
+            break;
+        }
     }
     for (id, (token, since)) in &acknowledged.held {
         match found.get(id) {
