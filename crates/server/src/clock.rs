@@ -27,7 +27,7 @@ impl Clock {
 
     /// The wall clock's time at a table time, in Unix milliseconds: for showing only.
     pub(crate) fn wall_ms(&self, at: u64) -> u64 {
-        wall().as_millis() as u64 - self.now().saturating_sub(at).min(wall().as_millis() as u64)
+        (wall().as_millis() as u64).saturating_sub(self.now().saturating_sub(at))
     }
 }
 

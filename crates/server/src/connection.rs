@@ -37,6 +37,8 @@ pub(crate) struct Connection {
     pub(crate) asked: bool,
     /// Nothing more is taken from the input until the turn is over.
     pub(crate) held_back: bool,
+    /// It stands in line to be looked at again.
+    pub(crate) queued: bool,
     /// A change that was read behind a question, and is asked for once that is answered.
     pub(crate) behind: Option<(Ask, Changes)>,
     /// A lock that is waited for; nothing more is taken from the input until it is decided.
@@ -85,6 +87,7 @@ impl Connection {
             open: 0,
             asked: false,
             held_back: false,
+            queued: false,
             behind: None,
             blocked: false,
             waiting: Vec::new(),

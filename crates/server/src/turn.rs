@@ -5,15 +5,15 @@
 //! of the turn, so a change behind a question waits for the next turn (`held_back`), and so does
 //! whatever comes behind a lock that may have to wait (`blocked` once it does).
 
+mod answers;
+
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use keylatch_table::{
-    Applied, Command, Detach, Event, Party, Query, Reply, RequestId, Table, Text,
-};
+use keylatch_table::{Command, Detach, Party, Query, RequestId, Table, Text};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
 use parking_lot::Mutex;
@@ -24,8 +24,8 @@ use slab::Slab;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::connection::{Connection, ConnectionId, Incoming};
-use crate::listener::{Answer, Ask, Read, Speaks, enqueue, resp};
-use crate::outbox::{Concerned, Outbox, Waiter};
+use crate::listener::{Answer, Ask, Read, Speaks, resp};
+use crate::outbox::Outbox;
 
 /// Requests of one connection in one turn; the others have theirs before it goes on.
 const PER_TURN: usize = 256;
@@ -196,7 +196,7 @@ impl Turns {
             self.receive(at);
         }
         if ended && self.is_there(id) {
-            self.again.push_back(id);
+            self.again(id);
         }
     }
 
@@ -204,9 +204,18 @@ impl Turns {
     pub(crate) fn resume(&mut self) {
         for _ in 0..self.again.len() {
             let Some(id) = self.again.pop_front() else { return };
-            if self.connections.get(id.at).is_some_and(|connection| connection.id == id) {
+            if self.is_there(id) {
+                self.connections[id.at].queued = false;
                 self.receive(id.at);
             }
+        }
+    }
+
+    /// Looks at a connection again before anyone is waited for. It stands in line at most once.
+    fn again(&mut self, id: ConnectionId) {
+        let connection = &mut self.connections[id.at];
+        if !std::mem::replace(&mut connection.queued, true) {
+            self.again.push_back(id);
         }
     }
 
@@ -238,7 +247,8 @@ impl Turns {
             }
         }
         let Some(connection) = self.connections.get_mut(at) else { return };
-        if connection.closing {
+        if connection.closing || connection.queued {
+            // Done, or it has had its share of this turn.
             return;
         }
         let mut room = std::mem::take(&mut self.room);
@@ -248,10 +258,11 @@ impl Turns {
             Incoming::Bytes(count) => {
                 connection.active = Instant::now();
                 connection.greeted = true;
-                if count == room.len() {
-                    self.again.push_back(connection.id);
-                }
+                let (id, more) = (connection.id, count == room.len());
                 self.received(at, &room[..count]);
+                if more && self.is_there(id) {
+                    self.again(id);
+                }
             }
         }
         self.room = room;
@@ -284,7 +295,8 @@ impl Turns {
                 return taken;
             }
             if count == PER_TURN {
-                self.again.push_back(connection.id);
+                let id = connection.id;
+                self.again(id);
                 return taken;
             }
             let mut context = Context {
@@ -389,196 +401,8 @@ impl Turns {
         std::mem::take(&mut self.batch)
     }
 
-    /// Everyone gets an answer. The changes have been applied, with these outcomes.
-    pub(crate) fn finish(&mut self, batch: Batch, applied: Vec<Applied>) {
-        let mut applied = applied.into_iter();
-        for (id, work) in batch.works {
-            match work {
-                Work::Change(answer) => {
-                    let Applied { reply, events } = applied.next().expect("one for each command");
-                    if let (Some(id), Some(answer)) = (id, answer) {
-                        self.answer(id, &answer, &reply);
-                    }
-                    for event in events {
-                        self.tell(&event);
-                    }
-                }
-                Work::Question(queries, answer) => {
-                    let Some(id) = id.filter(|id| self.is_there(*id)) else { continue };
-                    let now = self.clock.now();
-                    let table = self.table.lock();
-                    let found: Vec<_> =
-                        queries.iter().map(|query| table.query(now, query)).collect();
-                    drop(table);
-                    let connection = &mut self.connections[id.at];
-                    match answer {
-                        Answer::Resp(answer) => {
-                            write(connection, |writer| resp::write_found(&answer, &found, writer));
-                        }
-                        Answer::Enqueue(_) => {
-                            enqueue::write_found(&found, self.clock, connection.out());
-                        }
-                    }
-                    self.answered(id);
-                }
-                Work::Say(bytes) => {
-                    if let Some(id) = id.filter(|id| self.is_there(*id)) {
-                        self.connections[id.at].out().extend_from_slice(&bytes);
-                        self.answered(id);
-                    }
-                }
-            }
-        }
-    }
-
     fn is_there(&self, id: ConnectionId) -> bool {
         self.connections.get(id.at).is_some_and(|connection| connection.id == id)
-    }
-
-    /// One request less is open; with the last one the connection goes on.
-    fn answered(&mut self, id: ConnectionId) {
-        self.dirty.push(id.at);
-        let connection = &mut self.connections[id.at];
-        connection.open -= 1;
-        if connection.open == 0 {
-            connection.asked = false;
-            if connection.held_back {
-                connection.held_back = false;
-                self.again.push_back(id);
-            }
-        }
-    }
-
-    fn answer(&mut self, id: ConnectionId, answer: &Answer, reply: &Reply) {
-        // A lock request, and whether its connection goes on while it waits.
-        let lock = match answer {
-            Answer::Resp(resp::Answer::Lock { id, asynchronous }) => Some((id, *asynchronous)),
-            Answer::Enqueue(enqueue::Answer::Lock(id)) => Some((id, false)),
-            _ => None,
-        };
-        if !self.is_there(id) {
-            return self.nobody_there(answer, lock.map(|(request, _)| request), reply);
-        }
-        if let Some((request, asynchronous)) = lock {
-            self.follow(id, request, asynchronous, reply);
-            if matches!(reply, Reply::Waiting(_)) && !asynchronous {
-                return self.answered(id);
-            }
-        }
-        let connection = &mut self.connections[id.at];
-        if let (Answer::Resp(resp::Answer::Unlock(request)), Reply::Released) = (answer, reply)
-            && connection.held.remove(request)
-        {
-            self.outbox.forget_held(request);
-        }
-        let connection = &mut self.connections[id.at];
-        match answer {
-            Answer::Resp(answer) => {
-                write(connection, |writer| resp::write_answer(answer, reply, writer));
-            }
-            Answer::Enqueue(answer) => enqueue::write_answer(answer, reply, connection.out()),
-        }
-        self.answered(id);
-    }
-
-    /// Keeps in mind who is to be told what becomes of a lock request.
-    fn follow(&mut self, id: ConnectionId, request: &RequestId, asynchronous: bool, reply: &Reply) {
-        let connection = &mut self.connections[id.at];
-        match reply {
-            Reply::Waiting(_) => {
-                connection.waiting.push(request.clone());
-                connection.blocked = !asynchronous;
-                self.outbox.wait(request, Waiter { connection: id, blocks: !asynchronous });
-            }
-            Reply::Granted(_) if connection.wants_pushes() => {
-                connection.held.insert(request.clone());
-                self.outbox.hold(request, id);
-            }
-            _ => {}
-        }
-    }
-
-    /// A request whose connection went away before it was answered.
-    fn nobody_there(&mut self, answer: &Answer, lock: Option<&RequestId>, reply: &Reply) {
-        if let (Some(id), Reply::Waiting(_)) = (lock, reply) {
-            let grace_ms = match answer {
-                Answer::Resp(_) => self.config.grace.as_millis() as u64,
-                Answer::Enqueue(_) => 0,
-            };
-            self.propose(Command::Detach(Detach { ids: Some(vec![id.clone()]), grace_ms }));
-        }
-    }
-
-    /// Tells everyone whom an event concerns.
-    fn tell(&mut self, event: &Event) {
-        match self.outbox.concerned(event) {
-            Concerned::Waiters(waiters) => {
-                for waiter in waiters {
-                    self.tell_waiter(waiter, event);
-                }
-            }
-            Concerned::Holder(id) if self.is_there(id) => {
-                let connection = &mut self.connections[id.at];
-                if let Event::Lost { id, .. } = event {
-                    connection.held.remove(id);
-                }
-                write(connection, |writer| resp::write_push(event, writer));
-                self.dirty.push(id.at);
-            }
-            Concerned::Holder(_) | Concerned::Nobody => {}
-        }
-        if !self.outbox.subscribers.is_empty() {
-            self.tell_subscribers(event);
-        }
-    }
-
-    fn tell_waiter(&mut self, waiter: Waiter, event: &Event) {
-        let Waiter { connection: id, blocks } = waiter;
-        if !self.is_there(id) {
-            return;
-        }
-        let connection = &mut self.connections[id.at];
-        let request = match event {
-            Event::Granted { id, .. }
-            | Event::TimedOut { id, .. }
-            | Event::Deadlocked { id, .. }
-            | Event::Withdrawn { id, .. } => id,
-            Event::Lost { .. } | Event::Task(_) => unreachable!("not the outcome of a wait"),
-        };
-        connection.waiting.retain(|other| other != request);
-        let pushes = connection.wants_pushes();
-        if blocks {
-            connection.blocked = false;
-            match connection.speaks {
-                Speaks::Resp(_) => {
-                    write(connection, |writer| resp::write_outcome_of(event, writer));
-                }
-                Speaks::Enqueue(_) => enqueue::write_outcome_of(event, connection.out()),
-            }
-            self.again.push_back(id);
-        } else if pushes {
-            write(connection, |writer| resp::write_push(event, writer));
-        }
-        if pushes && matches!(event, Event::Granted { .. }) {
-            connection.held.insert(request.clone());
-            self.outbox.hold(request, id);
-        }
-        self.dirty.push(id.at);
-    }
-
-    fn tell_subscribers(&mut self, event: &Event) {
-        let Some(text) = resp::event_as_json(event) else { return };
-        for id in self.outbox.subscribers.clone() {
-            if self.is_there(id) {
-                write(&mut self.connections[id.at], |writer| {
-                    writer.push(3);
-                    writer.bulk(b"message");
-                    writer.bulk(resp::EVENTS.as_bytes());
-                    writer.bulk(text.as_bytes());
-                });
-                self.dirty.push(id.at);
-            }
-        }
     }
 
     /// Sends what there is to send.
@@ -620,6 +444,10 @@ impl Turns {
     /// The other side has nothing more to say. What it is still owed is sent.
     fn end(&mut self, at: usize) {
         let connection = &mut self.connections[at];
+        if connection.held_back || connection.queued {
+            // There is more to take first; the end is read once more then.
+            return;
+        }
         let last_words = match &connection.speaks {
             Speaks::Enqueue(session) => session.last_words(),
             Speaks::Resp(_) => None,
@@ -676,21 +504,4 @@ impl Turns {
     pub(crate) fn connection_count(&self) -> usize {
         self.connections.len()
     }
-}
-
-impl Connection {
-    fn wants_pushes(&self) -> bool {
-        match &self.speaks {
-            Speaks::Resp(session) => session.protocol == keylatch_wire::Protocol::Resp3,
-            Speaks::Enqueue(_) => false,
-        }
-    }
-}
-
-fn write(connection: &mut Connection, write: impl FnOnce(&mut keylatch_wire::Writer<'_>)) {
-    let Speaks::Resp(session) = &connection.speaks else {
-        unreachable!("only RESP is written so");
-    };
-    let protocol = session.protocol;
-    write(&mut keylatch_wire::Writer { out: connection.out(), protocol });
 }

@@ -339,3 +339,22 @@ fn stopping_answers_what_was_asked() {
     assert!(client.is_closed());
     assert!(std::net::TcpStream::connect(resp).is_err());
 }
+
+#[test]
+fn who_sends_everything_and_then_says_so_gets_every_answer() {
+    let server = Running::start();
+    let mut client = server.client();
+    client.send("SET k v NX\nGET k\nDEL k\nGET k\nDEL k");
+    client.done();
+    let got: Vec<String> = (0..5).map(|_| client.next()).collect();
+    assert_eq!(got, ["OK", "v", "1", "nil", "0"]);
+    assert!(client.is_closed());
+    // Also when it is more than one turn takes.
+    let mut client = server.client();
+    client.send(&"PING\n".repeat(20_000));
+    client.done();
+    for _ in 0..20_000 {
+        assert_eq!(client.next(), "PONG");
+    }
+    assert!(client.is_closed());
+}

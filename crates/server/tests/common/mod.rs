@@ -115,6 +115,11 @@ impl Client {
         self.value()
     }
 
+    /// Says that nothing more will come; answers can still be read.
+    pub(crate) fn done(&mut self) {
+        self.stream.shutdown(std::net::Shutdown::Write).unwrap();
+    }
+
     /// Whether the server has closed the connection (waits for it).
     pub(crate) fn is_closed(&mut self) -> bool {
         let mut room = [0; 1_024];

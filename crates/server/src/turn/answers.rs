@@ -1,0 +1,217 @@
+//! The end of a turn: answers to those who asked, and events to those they concern.
+
+use keylatch_table::{Applied, Command, Detach, Event, Reply, RequestId};
+
+use super::{Batch, Turns, Work};
+use crate::connection::{Connection, ConnectionId};
+use crate::listener::{Answer, Speaks, enqueue, resp};
+use crate::outbox::{Concerned, Waiter};
+
+impl Turns {
+    /// Everyone gets an answer. The changes have been applied, with these outcomes.
+    pub(crate) fn finish(&mut self, batch: Batch, applied: Vec<Applied>) {
+        let mut applied = applied.into_iter();
+        for (id, work) in batch.works {
+            match work {
+                Work::Change(answer) => {
+                    let Applied { reply, events } = applied.next().expect("one for each command");
+                    if let (Some(id), Some(answer)) = (id, answer) {
+                        self.answer(id, &answer, &reply);
+                    }
+                    for event in events {
+                        self.tell(&event);
+                    }
+                }
+                Work::Question(queries, answer) => {
+                    let Some(id) = id.filter(|id| self.is_there(*id)) else { continue };
+                    let now = self.clock.now();
+                    let table = self.table.lock();
+                    let found: Vec<_> =
+                        queries.iter().map(|query| table.query(now, query)).collect();
+                    drop(table);
+                    let connection = &mut self.connections[id.at];
+                    match answer {
+                        Answer::Resp(answer) => {
+                            write(connection, |writer| resp::write_found(&answer, &found, writer));
+                        }
+                        Answer::Enqueue(_) => {
+                            enqueue::write_found(&found, self.clock, connection.out());
+                        }
+                    }
+                    self.answered(id);
+                }
+                Work::Say(bytes) => {
+                    if let Some(id) = id.filter(|id| self.is_there(*id)) {
+                        self.connections[id.at].out().extend_from_slice(&bytes);
+                        self.answered(id);
+                    }
+                }
+            }
+        }
+    }
+
+    /// One request less is open; with the last one the connection goes on.
+    fn answered(&mut self, id: ConnectionId) {
+        self.dirty.push(id.at);
+        let connection = &mut self.connections[id.at];
+        connection.open -= 1;
+        if connection.open == 0 {
+            connection.asked = false;
+            if connection.held_back {
+                connection.held_back = false;
+                self.again(id);
+            }
+        }
+    }
+
+    fn answer(&mut self, id: ConnectionId, answer: &Answer, reply: &Reply) {
+        // A lock request, and whether its connection goes on while it waits.
+        let lock = match answer {
+            Answer::Resp(resp::Answer::Lock { id, asynchronous }) => Some((id, *asynchronous)),
+            Answer::Enqueue(enqueue::Answer::Lock(id)) => Some((id, false)),
+            _ => None,
+        };
+        if !self.is_there(id) {
+            return self.nobody_there(answer, lock.map(|(request, _)| request), reply);
+        }
+        if let Some((request, asynchronous)) = lock {
+            self.follow(id, request, asynchronous, reply);
+            if matches!(reply, Reply::Waiting(_)) && !asynchronous {
+                return self.answered(id);
+            }
+        }
+        let connection = &mut self.connections[id.at];
+        if let (Answer::Resp(resp::Answer::Unlock(request)), Reply::Released) = (answer, reply)
+            && connection.held.remove(request)
+        {
+            self.outbox.forget_held(request);
+        }
+        let connection = &mut self.connections[id.at];
+        match answer {
+            Answer::Resp(answer) => {
+                write(connection, |writer| resp::write_answer(answer, reply, writer));
+            }
+            Answer::Enqueue(answer) => enqueue::write_answer(answer, reply, connection.out()),
+        }
+        self.answered(id);
+    }
+
+    /// Keeps in mind who is to be told what becomes of a lock request.
+    fn follow(&mut self, id: ConnectionId, request: &RequestId, asynchronous: bool, reply: &Reply) {
+        let connection = &mut self.connections[id.at];
+        match reply {
+            Reply::Waiting(_) => {
+                connection.waiting.push(request.clone());
+                connection.blocked = !asynchronous;
+                self.outbox.wait(request, Waiter { connection: id, blocks: !asynchronous });
+            }
+            Reply::Granted(_) if connection.wants_pushes() => {
+                connection.held.insert(request.clone());
+                self.outbox.hold(request, id);
+            }
+            _ => {}
+        }
+    }
+
+    /// A request whose connection went away before it was answered.
+    fn nobody_there(&mut self, answer: &Answer, lock: Option<&RequestId>, reply: &Reply) {
+        if let (Some(id), Reply::Waiting(_)) = (lock, reply) {
+            let grace_ms = match answer {
+                Answer::Resp(_) => self.config.grace.as_millis() as u64,
+                Answer::Enqueue(_) => 0,
+            };
+            self.propose(Command::Detach(Detach { ids: Some(vec![id.clone()]), grace_ms }));
+        }
+    }
+
+    /// Tells everyone whom an event concerns.
+    fn tell(&mut self, event: &Event) {
+        match self.outbox.concerned(event) {
+            Concerned::Waiters(waiters) => {
+                for waiter in waiters {
+                    self.tell_waiter(waiter, event);
+                }
+            }
+            Concerned::Holder(id) if self.is_there(id) => {
+                let connection = &mut self.connections[id.at];
+                if let Event::Lost { id, .. } = event {
+                    connection.held.remove(id);
+                }
+                write(connection, |writer| resp::write_push(event, writer));
+                self.dirty.push(id.at);
+            }
+            Concerned::Holder(_) | Concerned::Nobody => {}
+        }
+        if !self.outbox.subscribers.is_empty() {
+            self.tell_subscribers(event);
+        }
+    }
+
+    fn tell_waiter(&mut self, waiter: Waiter, event: &Event) {
+        let Waiter { connection: id, blocks } = waiter;
+        if !self.is_there(id) {
+            return;
+        }
+        let connection = &mut self.connections[id.at];
+        let request = match event {
+            Event::Granted { id, .. }
+            | Event::TimedOut { id, .. }
+            | Event::Deadlocked { id, .. }
+            | Event::Withdrawn { id, .. } => id,
+            Event::Lost { .. } | Event::Task(_) => unreachable!("not the outcome of a wait"),
+        };
+        connection.waiting.retain(|other| other != request);
+        let pushes = connection.wants_pushes();
+        if blocks {
+            connection.blocked = false;
+            match connection.speaks {
+                Speaks::Resp(_) => {
+                    write(connection, |writer| resp::write_outcome_of(event, writer));
+                }
+                Speaks::Enqueue(_) => enqueue::write_outcome_of(event, connection.out()),
+            }
+        } else if pushes {
+            write(connection, |writer| resp::write_push(event, writer));
+        }
+        if pushes && matches!(event, Event::Granted { .. }) {
+            connection.held.insert(request.clone());
+            self.outbox.hold(request, id);
+        }
+        self.dirty.push(id.at);
+        if blocks {
+            self.again(id);
+        }
+    }
+
+    fn tell_subscribers(&mut self, event: &Event) {
+        let Some(text) = resp::event_as_json(event) else { return };
+        for id in self.outbox.subscribers.clone() {
+            if self.is_there(id) {
+                write(&mut self.connections[id.at], |writer| {
+                    writer.push(3);
+                    writer.bulk(b"message");
+                    writer.bulk(resp::EVENTS.as_bytes());
+                    writer.bulk(text.as_bytes());
+                });
+                self.dirty.push(id.at);
+            }
+        }
+    }
+}
+
+impl Connection {
+    fn wants_pushes(&self) -> bool {
+        match &self.speaks {
+            Speaks::Resp(session) => session.protocol == keylatch_wire::Protocol::Resp3,
+            Speaks::Enqueue(_) => false,
+        }
+    }
+}
+
+fn write(connection: &mut Connection, write: impl FnOnce(&mut keylatch_wire::Writer<'_>)) {
+    let Speaks::Resp(session) = &connection.speaks else {
+        unreachable!("only RESP is written so");
+    };
+    let protocol = session.protocol;
+    write(&mut keylatch_wire::Writer { out: connection.out(), protocol });
+}
