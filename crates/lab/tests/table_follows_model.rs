@@ -1,26 +1,71 @@
 //! The table against the model: every reply, every event and everything that can be read, over
 //! random scripts. `KEYLATCH_SEEDS=from..to` and `KEYLATCH_STEPS` make it longer.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use keylatch_lab::{
     compare::{Subject, run},
     generate::Profile,
 };
-use keylatch_table::{Answer, Applied, Command, Query, Settings, Table};
+use keylatch_table::{Answer, Applied, Command, Progress, Query, Settings, SnapshotWriter, Table};
 
-/// A table that comes back from each restart with another hash seed.
+/// A table that comes back from each restart with another hash seed, that answers refusals without
+/// applying them, as a server does that writes no refusal to its log, and that is always writing a
+/// snapshot of some earlier moment.
 struct Restarting {
     table: Table,
     hash_seed: u64,
+    snapshot: Option<InPieces>,
 }
+
+struct InPieces {
+    writer: SnapshotWriter,
+    written: Vec<u8>,
+    /// What the whole table was when this began.
+    expected: Vec<u8>,
+}
+
+impl InPieces {
+    fn begin(table: &mut Table) -> InPieces {
+        let expected = table.snapshot();
+        InPieces { writer: SnapshotWriter::begin(table), written: Vec::new(), expected }
+    }
+}
+
+/// Refusals that were answered so, over all scripts: were there none, nothing would be tested.
+static REFUSED: AtomicU64 = AtomicU64::new(0);
 
 impl Restarting {
     fn new(settings: Settings, token: u64) -> Restarting {
-        Restarting { table: Table::new(settings, token, 1), hash_seed: 1 }
+        Restarting { table: Table::new(settings, token, 1), hash_seed: 1, snapshot: None }
+    }
+}
+
+impl Restarting {
+    fn write_a_piece(&mut self) {
+        let mut snapshot = self.snapshot.take().unwrap_or_else(|| InPieces::begin(&mut self.table));
+        match snapshot.writer.write(&mut self.table, 1, &mut snapshot.written) {
+            Progress::More => self.snapshot = Some(snapshot),
+            Progress::Done => {
+                assert!(snapshot.written == snapshot.expected, "a snapshot in pieces is another");
+            }
+            // A restart made another table.
+            Progress::Overtaken => {}
+        }
     }
 }
 
 impl Subject for Restarting {
     fn apply(&mut self, at: u64, command: Command) -> Applied {
+        self.write_a_piece();
+        if let Command::Acquire(ask) = &command
+            && let Some(reply) = self.table.refusal(at, ask)
+        {
+            REFUSED.fetch_add(1, Ordering::Relaxed);
+            // Only time passes.
+            let Applied { events, .. } = self.table.apply(at, Command::Tick);
+            return Applied { reply, events };
+        }
         self.table.apply(at, command)
     }
 
@@ -55,6 +100,7 @@ fn agrees(profile: Profile) {
             panic!("{failure}");
         }
     }
+    assert!(REFUSED.load(Ordering::Relaxed) > 0, "no request was refused");
 }
 
 macro_rules! agrees {

@@ -4,17 +4,18 @@
 //! history of their slots, so its checksum is also the state hash. Reading trusts nothing: every
 //! record is checked on its own, then the table as a whole, and anything else is refused.
 
+mod write;
+
 use twox_hash::XxHash3_64;
 
-use crate::board::Request;
 use crate::board::deadlines::NEVER;
 use crate::board::ended::{End, EndedId};
 use crate::codec::{CodecError, Read, Reader, Writer};
-use crate::command_bytes::{
-    read_extra, read_party, read_settings, write_extra, write_party, write_settings,
-};
+use crate::command_bytes::{read_extra, read_party, read_settings};
 use crate::standing::{Standing, StandingPart, StandingWait};
-use crate::{Cause, Extra, Party, Table, Text, rules};
+use crate::{Cause, Party, Table, Text, rules};
+
+pub use write::{Progress, SnapshotWriter};
 
 /// "Keylatch table".
 const MAGIC: &[u8; 4] = b"KLTT";
@@ -22,31 +23,6 @@ const MAGIC: &[u8; 4] = b"KLTT";
 const VERSION: u32 = 1;
 
 impl Table {
-    /// The table as bytes.
-    pub fn snapshot(&self) -> Vec<u8> {
-        let mut to = Writer::default();
-        to.bytes.extend_from_slice(MAGIC);
-        to.u32(VERSION);
-        to.u32(self.rules);
-        write_settings(&mut to, &self.settings);
-        to.u64(self.now);
-        to.u64(self.token);
-        to.u64(self.seq);
-        self.write_parties(&mut to);
-        to.u64(self.board.requests.len() as u64);
-        let mut numbers = Numbers::default();
-        for at in self.board.after(0) {
-            let party = numbers.of(self.board.requests[at].party);
-            self.write_request(&mut to, at, party);
-        }
-        let ended: Vec<_> = self.board.ended.iter().collect();
-        to.list(ended.into_iter(), |to, (at, ended)| write_ended(to, at, ended));
-        self.tasks.write(&mut to);
-        let checksum = XxHash3_64::oneshot(&to.bytes);
-        to.bytes.extend_from_slice(&checksum.to_le_bytes());
-        to.bytes
-    }
-
     /// A number that is equal for equal tables and, all but certainly, different for others.
     pub fn state_hash(&self) -> u64 {
         let bytes = self.snapshot();
@@ -105,53 +81,6 @@ impl Table {
         Ok(table)
     }
 
-    /// Each distinct party once, in the order in which the requests first name it.
-    fn write_parties(&self, to: &mut Writer) {
-        let mut numbers = Numbers::default();
-        let mut parties = Vec::new();
-        for at in self.board.after(0) {
-            let party = self.board.requests[at].party;
-            if numbers.of(party) == parties.len() as u64 {
-                parties.push(self.board.parties.party(party));
-            }
-        }
-        to.list(parties.into_iter(), write_party);
-    }
-
-    fn write_request(&self, to: &mut Writer, at: u32, party: u64) {
-        let request: &Request = &self.board.requests[at];
-        to.id(&request.id);
-        to.u64(request.seq);
-        to.u64(request.token);
-        to.u64(request.since);
-        write_time(to, request.deadline);
-        to.u32(request.waited_ms);
-        to.u32(request.lease_ms);
-        to.u64(party);
-        to.bool(request.detect);
-        to.bool(request.detached);
-        let parts: Vec<_> = self.board.parts_of(at).collect();
-        to.list(parts.into_iter(), |to, part| {
-            let part = &self.board.parts[part];
-            to.resource(&self.board.resources.get(part.resource).key);
-            to.mode(part.mode);
-            to.mode(part.asked);
-        });
-        let none = Extra::default();
-        let extra = request.extra().filter(|extra| **extra != none);
-        to.option(extra, write_extra);
-        to.u64(request.more.as_ref().map_or(0, |more| more.wait_ms));
-        if request.waiting() {
-            let wait = request.wait();
-            to.u64(wait.asked);
-            to.u64(wait.end);
-            to.option(wait.grace, |to, (grace_ms, end)| {
-                to.u64(grace_ms);
-                to.u64(end);
-            });
-        }
-    }
-
     fn read_request(&mut self, from: &mut Reader<'_>, parties: &[Party]) -> Read<()> {
         let id = from.id()?;
         let (seq, token, since) = (from.u64()?, from.u64()?, from.u64()?);
@@ -206,17 +135,6 @@ impl Table {
 /// Times and counters stay below this, so that adding a lease can never overflow.
 pub(crate) const LATEST: u64 = 1 << 62;
 
-/// Numbers for parties in the order in which they are first met.
-#[derive(Default)]
-struct Numbers(std::collections::HashMap<u32, u64>);
-
-impl Numbers {
-    fn of(&mut self, party: u32) -> u64 {
-        let next = self.0.len() as u64;
-        *self.0.entry(party).or_insert(next)
-    }
-}
-
 /// A time, or none.
 pub(crate) fn write_time(to: &mut Writer, time: u64) {
     to.u64(if time == NEVER { 0 } else { time + 1 });
@@ -228,21 +146,6 @@ pub(crate) fn read_time(from: &mut Reader<'_>) -> Read<u64> {
         time if time <= LATEST => Ok(time - 1),
         _ => Err(CodecError::Bad("time")),
     }
-}
-
-fn write_ended(to: &mut Writer, at: u64, ended: &EndedId) {
-    to.id(&ended.id);
-    to.u64(at);
-    let (code, by) = match &ended.end {
-        End::Grant(Cause::Released, by) => (0, by.as_deref()),
-        End::Grant(Cause::Expired, by) => (1, by.as_deref()),
-        End::Grant(Cause::Superseded, by) => (2, by.as_deref()),
-        End::Grant(Cause::Revoked, by) => (3, by.as_deref()),
-        End::Released => (4, None),
-        End::Cancelled => (5, None),
-    };
-    to.u8(code);
-    to.option(by, |to, by| to.text(by));
 }
 
 fn read_ended(from: &mut Reader<'_>) -> Read<(u64, EndedId)> {

@@ -27,6 +27,8 @@ pub struct Table {
     pub(crate) tasks: Tasks,
     /// Owners around whom a cycle may have come up in this step. Empty between steps.
     pub(crate) troubled: Vec<u32>,
+    /// Snapshots in pieces that have begun.
+    pub(crate) moment: u64,
 }
 
 impl Table {
@@ -49,6 +51,7 @@ impl Table {
             board: Board::new(hash_seed),
             tasks: Tasks::new(hash_seed),
             troubled: Vec::new(),
+            moment: 0,
         }
     }
 

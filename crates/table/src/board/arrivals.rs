@@ -74,6 +74,11 @@ impl Board {
         })
     }
 
+    /// The oldest request, or [`NONE`].
+    pub(crate) fn first_arrival(&self) -> u32 {
+        self.arrivals.first
+    }
+
     /// The highest seq on the board; 0 if it is empty.
     pub(crate) fn last_seq(&self) -> u64 {
         if self.arrivals.last == NONE { 0 } else { self.requests[self.arrivals.last].seq }

@@ -321,6 +321,25 @@ impl Board {
         }
     }
 
+    /// Keeps everything that a snapshot walks as it is now.
+    pub(crate) fn keep_past(&mut self) {
+        self.requests.keep_past();
+        self.parts.keep_past();
+        self.resources.nodes.keep_past();
+        self.parties.parties.keep_past();
+    }
+
+    pub(crate) fn drop_past(&mut self) {
+        self.requests.drop_past();
+        self.parts.drop_past();
+        self.resources.nodes.drop_past();
+        self.parties.parties.drop_past();
+    }
+
+    pub(crate) fn has_past(&self) -> bool {
+        self.requests.has_past()
+    }
+
     pub(crate) fn set_deadline(&mut self, at: u32, deadline: u64) {
         self.drop_deadline(at);
         let place = self.deadlines.insert(deadline, at);

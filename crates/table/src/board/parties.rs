@@ -10,8 +10,8 @@ use super::slab::{NONE, Slab};
 use crate::{Party, Text};
 
 #[derive(Clone, Debug)]
-struct PartyNode {
-    party: Party,
+pub(crate) struct PartyNode {
+    pub(crate) party: Party,
     /// Its explicit owner, or [`NONE`].
     owner: u32,
     /// Live requests of this party.
@@ -44,7 +44,7 @@ pub(crate) struct Who {
 #[derive(Clone, Debug)]
 pub(crate) struct Parties {
     hash: KeyHash,
-    parties: Slab<PartyNode>,
+    pub(crate) parties: Slab<PartyNode>,
     party_index: HashTable<u32>,
     owners: Slab<OwnerNode>,
     owner_index: HashTable<u32>,

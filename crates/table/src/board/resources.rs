@@ -51,7 +51,7 @@ struct Group {
 #[derive(Clone, Debug)]
 pub(crate) struct Resources {
     hash: KeyHash,
-    nodes: Slab<ResourceNode>,
+    pub(crate) nodes: Slab<ResourceNode>,
     index: HashTable<u32>,
     groups: Slab<Group>,
     group_index: HashTable<u32>,

@@ -12,52 +12,82 @@ use super::admit::long_ms;
 
 impl Table {
     pub(crate) fn acquire(&mut self, ask: Acquire, events: &mut Vec<Event>) -> Reply {
+        match self.decide(self.now, &ask) {
+            Decision::Repeat(at) => self.repeat(at, &ask, events),
+            Decision::Refuse(reply) => reply,
+            Decision::Grant(Place { who, hash, known }, vacant) => {
+                self.revive(known);
+                Reply::Granted(self.grant_new(ask, who, hash, vacant))
+            }
+            Decision::Wait(Place { who, hash, known }, blocker) => {
+                self.revive(known);
+                self.enqueue(ask, who, hash);
+                Reply::Waiting(blocker)
+            }
+        }
+    }
+
+    /// The answer to a request if it is a refusal: then [`Table::apply`] at this time would say the
+    /// same and change nothing, so a driver can answer without writing to its log. `None` for
+    /// everything else, and when something has to end first.
+    pub fn refusal(&self, at: u64, ask: &Acquire) -> Option<Reply> {
+        let now = self.now.max(at);
+        if self.next_deadline().is_some_and(|due| due <= now) {
+            return None;
+        }
+        match self.decide(now, ask) {
+            // Not an end: it may be time to forget that.
+            Decision::Refuse(reply) if !matches!(reply, Reply::Ended(_)) => Some(reply),
+            _ => None,
+        }
+    }
+
+    /// What becomes of a request, without doing it.
+    #[inline(always)]
+    #[allow(clippy::inline_always)] // returning a decision copies it
+    fn decide(&self, now: u64, ask: &Acquire) -> Decision {
         if let Err(error) = self.admit_id(&ask.id) {
-            return Reply::Error(error);
+            return Decision::Refuse(Reply::Error(error));
         }
         let hash = self.board.hash_id(&ask.id);
         let known = self.board.known_by(hash, &ask.id);
         match known {
-            Some(Known::Live(at)) => return self.repeat(at, &ask, events),
+            Some(Known::Live(at)) => return Decision::Repeat(at),
             Some(Known::Ended(number)) => {
                 if let End::Grant(cause, _) = self.board.ended.get(number).end {
-                    return Reply::Ended(cause);
+                    return Decision::Refuse(Reply::Ended(cause));
                 }
             }
             None => {}
         }
         let who = self.board.parties.look_up(&ask.party);
-        let admitted =
-            self.admit_content(&ask).and_then(|()| self.admit_count(&ask, who.owner, &[]));
+        let admitted = self.admit_content(ask).and_then(|()| self.admit_count(ask, who.owner, &[]));
         if let Err(error) = admitted {
-            return Reply::Error(error);
+            return Decision::Refuse(Reply::Error(error));
         }
+        let place = Place { who, hash, known };
         if ask.also.is_empty()
             && let Some(vacant) = self.board.resources.vacant(&ask.part.resource)
         {
-            self.revive(known);
-            return Reply::Granted(self.grant_new(ask, who, hash, Some(vacant)));
+            return Decision::Grant(place, Some(vacant));
         }
-        let asker = Asker::new(&ask, who.owner);
+        let asker = Asker::new(ask, place.who.owner);
         let Some(blocker) = self.board.first_blocker(asker) else {
-            self.revive(known);
-            return Reply::Granted(self.grant_new(ask, who, hash, None));
+            return Decision::Grant(place, None);
         };
-        let blocker = self.board.describe(asker, blocker, self.now);
+        let blocker = self.board.describe(asker, blocker, now);
         if ask.wait_ms == 0 {
-            return Reply::Busy(blocker);
+            return Decision::Refuse(Reply::Busy(blocker));
         }
-        if let Err(error) = self.admit_wait(&ask) {
-            return Reply::Error(error);
+        if let Err(error) = self.admit_wait(ask) {
+            return Decision::Refuse(Reply::Error(error));
         }
         if ask.detect
-            && let Some(cycle) = self.board.cycle_of_new(&ask, who.owner)
+            && let Some(cycle) = self.board.cycle_of_new(ask, place.who.owner)
         {
-            return Reply::Deadlock(crate::Deadlock { blocker, cycle });
+            return Decision::Refuse(Reply::Deadlock(crate::Deadlock { blocker, cycle }));
         }
-        self.revive(known);
-        self.enqueue(ask, who, hash);
-        Reply::Waiting(blocker)
+        Decision::Wait(place, blocker)
     }
 
     /// An id that waited, was told to stop, and asks again is not remembered any more.
@@ -243,6 +273,24 @@ impl Table {
                 .map(|part| (&self.board.resources.get(part.resource).key, part.asked))
                 .eq(ask.parts().map(|part| (&part.resource, part.mode)))
     }
+}
+
+/// What becomes of a request.
+enum Decision {
+    /// It is known already, and is here.
+    Repeat(u32),
+    Refuse(Reply),
+    /// With the hash of its only resource, if that is known to be unused.
+    Grant(Place, Option<u64>),
+    Wait(Place, Blocker),
+}
+
+/// What was looked up on the way to a decision.
+struct Place {
+    who: Who,
+    /// Of its id.
+    hash: u64,
+    known: Option<Known>,
 }
 
 /// How a request enters: as a holder, or as a waiter with token 0.

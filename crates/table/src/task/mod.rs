@@ -18,7 +18,7 @@ pub(crate) mod bytes;
 mod claim;
 mod command;
 mod list;
-mod snapshot;
+pub(crate) mod snapshot;
 mod store;
 
 pub use command::{

@@ -8,26 +8,61 @@ use crate::command_bytes::{read_party, write_party};
 use crate::snapshot::{LATEST, read_time, write_time};
 use crate::{Table, Text};
 
-impl Tasks {
-    /// Pools by name, their tasks by number; then waiting claims by seq; then answers by age.
-    pub(crate) fn write(&self, to: &mut Writer) {
-        to.u64(self.number);
-        let pools: Vec<_> = self.pools.iter().filter(|(_, pool)| !pool.tasks.is_empty()).collect();
-        to.list(pools.into_iter(), |to, (name, pool)| {
-            to.text(name);
-            to.list(pool.tasks.values(), |to, at| write_task(to, self.task(*at)));
-        });
-        let mut claims: Vec<_> = self.claims().map(|(_, claim)| claim).collect();
+/// The way through all tasks: pools by name, their tasks by number; then waiting claims by seq; then
+/// answers by age. Which tasks there are is noted at the beginning, and so is what comes behind them.
+#[derive(Debug)]
+pub(crate) struct TaskWalk {
+    /// What comes before the tasks.
+    head: Vec<u8>,
+    pools: std::vec::IntoIter<(Text, Vec<u32>)>,
+    tasks: std::vec::IntoIter<u32>,
+    /// What comes behind them.
+    tail: Vec<u8>,
+}
+
+impl TaskWalk {
+    pub(crate) fn new(tasks: &Tasks) -> TaskWalk {
+        let full = tasks.pools.iter().filter(|(_, pool)| !pool.tasks.is_empty());
+        let pools: Vec<_> = full
+            .map(|(name, pool)| (name.clone(), pool.tasks.values().copied().collect()))
+            .collect();
+        let mut head = Writer::default();
+        head.u64(tasks.number);
+        head.u64(pools.len() as u64);
+        let mut tail = Writer::default();
+        let mut claims: Vec<_> = tasks.claims().map(|(_, claim)| claim).collect();
         claims.sort_unstable_by_key(|claim| claim.seq);
-        to.list(claims.into_iter(), write_claim);
-        let answers: Vec<_> = self.answers.iter().collect();
-        to.list(answers.into_iter(), |to, (at, answered)| {
+        tail.list(claims.into_iter(), write_claim);
+        let answers: Vec<_> = tasks.answers.iter().collect();
+        tail.list(answers.into_iter(), |to, (at, answered)| {
             to.u64(at);
             to.id(&answered.id);
             to.u64(answered.print);
             to.text(&answered.pool);
             write_reply(to, &answered.reply);
         });
+        TaskWalk {
+            head: head.bytes,
+            pools: pools.into_iter(),
+            tasks: Vec::new().into_iter(),
+            tail: tail.bytes,
+        }
+    }
+
+    /// Writes what stands before the next task, and returns that one.
+    pub(crate) fn next(&mut self, to: &mut Writer) -> Option<u32> {
+        to.bytes.append(&mut self.head);
+        if let Some(at) = self.tasks.next() {
+            return Some(at);
+        }
+        if let Some((name, tasks)) = self.pools.next() {
+            to.text(&name);
+            to.u64(tasks.len() as u64);
+            self.tasks = tasks.into_iter();
+            return self.tasks.next();
+        }
+        to.bytes.append(&mut self.tail);
+        None
     }
 }
 
@@ -107,7 +142,7 @@ impl Table {
     }
 }
 
-fn write_task(to: &mut Writer, task: &Task) {
+pub(crate) fn write_task(to: &mut Writer, task: &Task) {
     to.text(&task.key);
     to.u64(task.number);
     write_body(to, task.body.as_ref());

@@ -131,7 +131,7 @@ pub(crate) struct Pool {
 #[derive(Clone, Debug)]
 pub(crate) struct Tasks {
     hash: FixedState,
-    tasks: Slab<Task>,
+    pub(crate) tasks: Slab<Task>,
     index: HashTable<u32>,
     pub(crate) pools: BTreeMap<Text, Pool>,
     /// Tasks that time will change: (when, number, slot).
@@ -175,6 +175,15 @@ impl Tasks {
 
     pub(crate) fn len(&self) -> u64 {
         self.tasks.len() as u64
+    }
+
+    /// Keeps all tasks as they are now, for a snapshot.
+    pub(crate) fn keep_past(&mut self) {
+        self.tasks.keep_past();
+    }
+
+    pub(crate) fn drop_past(&mut self) {
+        self.tasks.drop_past();
     }
 
     pub(crate) fn bytes(&self) -> u64 {
