@@ -18,7 +18,8 @@ Examples:
   redis-cli -p 5625 LOCKS WAITERS
 
 A configuration file is TOML, with the names of the flags (`resp = \"127.0.0.1:5625\"`) and, under
-[settings], the bounds of the table (`waiters = 10000`). Flags win over the environment
+[settings], the bounds of the table (`waiters = 10000`); under [log], the sizes of its files
+(`segment_bytes`, `reserve_bytes`, `snapshot_bytes`). Flags win over the environment
 (KEYLATCH_RESP, ..), which wins over the file.";
 
 /// Run a lock server.
@@ -62,7 +63,17 @@ struct File {
     handshake_ms: Option<u64>,
     idle_ms: Option<u64>,
     grace_ms: Option<u64>,
+    log: LogFile,
     settings: std::collections::BTreeMap<String, u64>,
+}
+
+/// The sizes of the log's files.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct LogFile {
+    segment_bytes: Option<u64>,
+    reserve_bytes: Option<u64>,
+    snapshot_bytes: Option<u64>,
 }
 
 impl Serve {
@@ -129,6 +140,10 @@ impl Serve {
         set(&mut config.handshake, file.handshake_ms);
         set(&mut config.idle, file.idle_ms);
         set(&mut config.grace, file.grace_ms);
+        let set = |to: &mut u64, value: Option<u64>| *to = value.unwrap_or(*to);
+        set(&mut config.log.segment_bytes, file.log.segment_bytes);
+        set(&mut config.log.reserve_bytes, file.log.reserve_bytes);
+        set(&mut config.log.snapshot_bytes, file.log.snapshot_bytes);
         for (name, value) in &file.settings {
             if !config.settings.set(name, *value) {
                 let known = config.settings.entries().map(|(name, _)| name).collect::<Vec<_>>();

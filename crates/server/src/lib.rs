@@ -13,6 +13,6 @@ mod outbox;
 mod server;
 mod turn;
 
-pub use config::{Config, ConfigError};
+pub use config::{Config, ConfigError, LogSizes};
 pub use log::NodeError;
 pub use server::{Addresses, Server, ServerError, Stop};

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use keylatch_table::{Applied, Command, Detach, Table};
 use mio::net::TcpListener;
@@ -112,7 +112,7 @@ impl Server {
             Some(dir) => {
                 std::fs::create_dir_all(dir)?;
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-                let node = Node::open(dir, &config.settings, token, hash_seed);
+                let node = Node::open(dir, config.log, &config.settings, token, hash_seed);
                 let node = runtime.block_on(node)?;
                 let table = node.table();
                 (Log::Durable { runtime, node: Box::new(node) }, table)
@@ -144,7 +144,7 @@ impl Server {
     /// Serves until it is stopped.
     pub fn run(self) -> Result<(), ServerError> {
         let Server { poll, listeners, stop, turns, log, table, clock } = self;
-        let mut serving = Serving { poll, listeners, stop, turns, table, clock };
+        let mut serving = Serving { poll, listeners, stop, turns, table, clock, stalled: None };
         match log {
             Log::Memory => serving.run_in_memory(),
             Log::Durable { runtime, node } => runtime.block_on(serving.run_durably(*node)),
@@ -177,6 +177,8 @@ struct Serving {
     turns: Turns,
     table: Arc<Mutex<Table>>,
     clock: Clock,
+    /// The log has no room even for what nobody asked for; not before then is it tried again.
+    stalled: Option<Instant>,
 }
 
 /// Events of one look at the sockets.
@@ -241,19 +243,43 @@ impl Serving {
                 let mut batch = self.turns.take_batch();
                 let commands = std::mem::take(&mut batch.commands);
                 let applied = match commands.is_empty() {
-                    true => Vec::new(),
+                    true => Some(Vec::new()),
                     false => node.commit(self.clock.now(), &commands).await?,
                 };
-                self.turns.finish(batch, applied);
+                if let Some(applied) = applied {
+                    self.turns.finish(batch, applied);
+                } else {
+                    self.stalled = Some(Instant::now() + STALL);
+                    self.turns.finish_without_room(batch, commands);
+                }
                 self.turns.send();
             }
             self.turns.send();
+            self.watch_room(&mut node).await?;
             if stopping && !self.turns.is_busy() {
                 node.close().await?;
                 self.stopped();
                 return Ok(());
             }
         }
+    }
+
+    /// Whether there is room on the disk for new locks.
+    async fn watch_room(&mut self, node: &mut Node) -> Result<(), ServerError> {
+        node.tend();
+        let full = node.is_full();
+        if full == self.turns.full {
+            return Ok(());
+        }
+        self.turns.full = full;
+        if full {
+            tracing::error!("the disk of the log is full: no new locks until there is room");
+            // A shorter log may be all it takes.
+            node.snapshot().await?;
+        } else {
+            tracing::info!("there is room on the disk of the log again");
+        }
+        Ok(())
     }
 
     fn is_stopping(&self) -> bool {
@@ -289,6 +315,12 @@ impl Serving {
             }
         }
         self.turns.sweep();
+        if self.stalled.is_some_and(|until| Instant::now() < until) {
+            return;
+        }
+        if self.stalled.take().is_some() {
+            self.turns.propose_again();
+        }
         if self.is_tick_due() {
             self.turns.propose(Command::Tick);
         }
@@ -308,11 +340,16 @@ impl Serving {
         if self.turns.is_busy() {
             return Duration::ZERO;
         }
+        if let Some(until) = self.stalled {
+            return until.saturating_duration_since(Instant::now());
+        }
         let second = Duration::from_millis(LOGGED_EVERY_MS);
         let next = self.table.lock().next_deadline();
         next.map_or(second, |at| self.clock.until(at).min(second))
     }
 }
 
+/// How long nothing of our own is written after the log had no room for it.
+const STALL: Duration = Duration::from_secs(1);
 /// How old the last logged time may be while something is running.
 const LOGGED_EVERY_MS: u64 = 1_000;

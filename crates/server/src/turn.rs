@@ -26,9 +26,12 @@ use crate::config::Config;
 use crate::connection::{Connection, ConnectionId, Incoming};
 use crate::listener::{Answer, Ask, Read, Speaks, resp};
 use crate::outbox::Outbox;
+use answers::no_room;
 
 /// Requests of one connection in one turn; the others have theirs before it goes on.
 const PER_TURN: usize = 256;
+/// Bytes of requests in one turn, of all connections together: a turn is one write to the log.
+const TURN_BYTES: usize = 4 * 1024 * 1024;
 /// Bytes that are read at once.
 const READ: usize = 64 * 1024;
 /// Connections are numbered behind the listeners and the waker.
@@ -41,6 +44,8 @@ pub(crate) struct Batch {
     pub(crate) commands: Vec<Command>,
     /// Who asked, in the order of asking; changes answer to `commands`.
     works: Vec<(Option<ConnectionId>, Work)>,
+    /// How long the requests were.
+    bytes: usize,
 }
 
 enum Work {
@@ -120,6 +125,10 @@ pub(crate) struct Turns {
     dirty: Vec<usize>,
     room: Vec<u8>,
     swept: Instant,
+    /// The log's disk is full: no new acquisitions.
+    pub(crate) full: bool,
+    /// Changes of our own that found no room in the log.
+    later: Vec<Command>,
 }
 
 impl Turns {
@@ -143,6 +152,8 @@ impl Turns {
             dirty: Vec::new(),
             room: vec![0; READ],
             swept: Instant::now(),
+            full: false,
+            later: Vec::new(),
         }
     }
 
@@ -294,7 +305,7 @@ impl Turns {
             if connection.blocked || connection.held_back || connection.closing {
                 return taken;
             }
-            if count == PER_TURN {
+            if count == PER_TURN || self.batch.bytes >= TURN_BYTES {
                 let id = connection.id;
                 self.again(id);
                 return taken;
@@ -326,6 +337,7 @@ impl Turns {
                 }
                 Read::Ask(bytes, ask) => {
                     taken += bytes;
+                    self.batch.bytes += bytes;
                     if matches!(ask, Ask::Change(..)) && connection.asked {
                         // Behind a question: it waits until that is answered.
                         connection.held_back = true;
@@ -359,16 +371,34 @@ impl Turns {
 
     fn submit(&mut self, at: usize, ask: Ask) {
         let connection = &mut self.connections[at];
-        let id = Some(connection.id);
+        let id = connection.id;
         match ask {
             Ask::Say(bytes) => return self.say(at, bytes),
             Ask::Change(command, answer) => {
+                if self.config.data.is_some()
+                    && let Command::Acquire(ask) = &command
+                {
+                    // A refusal changes nothing, so it need not wait for the log; nor for anyone
+                    // else, unless this connection has asked for something before.
+                    let refusal = match connection.open {
+                        0 => self.table.lock().refusal(self.clock.now(), ask),
+                        _ => None,
+                    };
+                    if let Some(reply) = refusal {
+                        connection.open += 1;
+                        return self.answer(id, &answer, &reply);
+                    }
+                    if self.full && !is_live(&self.table.lock(), &ask.id) {
+                        let text = no_room(connection, &answer);
+                        return self.say(at, text);
+                    }
+                }
                 self.batch.commands.push(command);
-                self.batch.works.push((id, Work::Change(Some(answer))));
+                self.batch.works.push((Some(id), Work::Change(Some(answer))));
             }
             Ask::Question(queries, answer) => {
                 connection.asked = true;
-                self.batch.works.push((id, Work::Question(queries, answer)));
+                self.batch.works.push((Some(id), Work::Question(queries, answer)));
             }
         }
         self.connections[at].open += 1;
@@ -390,6 +420,13 @@ impl Turns {
     pub(crate) fn propose(&mut self, command: Command) {
         self.batch.commands.push(command);
         self.batch.works.push((None, Work::Change(None)));
+    }
+
+    /// Asks once more for what found no room before.
+    pub(crate) fn propose_again(&mut self) {
+        for command in std::mem::take(&mut self.later) {
+            self.propose(command);
+        }
     }
 
     pub(crate) fn has_batch(&self) -> bool {
@@ -504,4 +541,10 @@ impl Turns {
     pub(crate) fn connection_count(&self) -> usize {
         self.connections.len()
     }
+}
+
+/// Whether a request holds or waits.
+fn is_live(table: &Table, id: &RequestId) -> bool {
+    let found = table.query(0, &Query::Request(id.clone()));
+    matches!(found, keylatch_table::Answer::Entries(entries) if !entries.is_empty())
 }

@@ -22,32 +22,57 @@ impl Turns {
                         self.tell(&event);
                     }
                 }
-                Work::Question(queries, answer) => {
-                    let Some(id) = id.filter(|id| self.is_there(*id)) else { continue };
-                    let now = self.clock.now();
-                    let table = self.table.lock();
-                    let found: Vec<_> =
-                        queries.iter().map(|query| table.query(now, query)).collect();
-                    drop(table);
-                    let connection = &mut self.connections[id.at];
-                    match answer {
-                        Answer::Resp(answer) => {
-                            write(connection, |writer| resp::write_found(&answer, &found, writer));
+                other => self.finish_unchanged(id, other),
+            }
+        }
+    }
+
+    /// The same, when there was no room for the changes: nothing has happened.
+    pub(crate) fn finish_without_room(&mut self, batch: Batch, commands: Vec<Command>) {
+        let mut commands = commands.into_iter();
+        for (id, work) in batch.works {
+            match work {
+                Work::Change(answer) => {
+                    let command = commands.next().expect("one for each change");
+                    match (id, answer) {
+                        (Some(id), Some(answer)) if self.is_there(id) => {
+                            let connection = &mut self.connections[id.at];
+                            let text = no_room(connection, &answer);
+                            connection.out().extend_from_slice(&text);
+                            self.answered(id);
                         }
-                        Answer::Enqueue(_) => {
-                            enqueue::write_found(&found, self.clock, connection.out());
-                        }
+                        // A tick comes anyway. That somebody is gone must not be forgotten.
+                        (None, _) if command != Command::Tick => self.later.push(command),
+                        _ => {}
                     }
-                    self.answered(id);
                 }
-                Work::Say(bytes) => {
-                    if let Some(id) = id.filter(|id| self.is_there(*id)) {
-                        self.connections[id.at].out().extend_from_slice(&bytes);
-                        self.answered(id);
+                other => self.finish_unchanged(id, other),
+            }
+        }
+    }
+
+    fn finish_unchanged(&mut self, id: Option<ConnectionId>, work: Work) {
+        let Some(id) = id.filter(|id| self.is_there(*id)) else { return };
+        match work {
+            Work::Question(queries, answer) => {
+                let now = self.clock.now();
+                let table = self.table.lock();
+                let found: Vec<_> = queries.iter().map(|query| table.query(now, query)).collect();
+                drop(table);
+                let connection = &mut self.connections[id.at];
+                match answer {
+                    Answer::Resp(answer) => {
+                        write(connection, |writer| resp::write_found(&answer, &found, writer));
+                    }
+                    Answer::Enqueue(_) => {
+                        enqueue::write_found(&found, self.clock, connection.out());
                     }
                 }
             }
+            Work::Say(bytes) => self.connections[id.at].out().extend_from_slice(&bytes),
+            Work::Change(_) => unreachable!("changes are answered with their outcome"),
         }
+        self.answered(id);
     }
 
     /// One request less is open; with the last one the connection goes on.
@@ -64,7 +89,7 @@ impl Turns {
         }
     }
 
-    fn answer(&mut self, id: ConnectionId, answer: &Answer, reply: &Reply) {
+    pub(super) fn answer(&mut self, id: ConnectionId, answer: &Answer, reply: &Reply) {
         // A lock request, and whether its connection goes on while it waits.
         let lock = match answer {
             Answer::Resp(resp::Answer::Lock { id, asynchronous }) => Some((id, *asynchronous)),
@@ -214,4 +239,24 @@ fn write(connection: &mut Connection, write: impl FnOnce(&mut keylatch_wire::Wri
     };
     let protocol = session.protocol;
     write(&mut keylatch_wire::Writer { out: connection.out(), protocol });
+}
+
+/// The answer to a change that the log has no room for.
+pub(super) fn no_room(connection: &Connection, answer: &Answer) -> Vec<u8> {
+    let text = match answer {
+        Answer::Resp(resp::Answer::Lock { .. } | resp::Answer::Set)
+        | Answer::Enqueue(enqueue::Answer::Lock(_)) => {
+            "the disk of the log is full: no new locks until there is room; releasing and renewing go on"
+        }
+        _ => "the disk of the log is full, and so is its reserve: try again when there is room",
+    };
+    let mut out = Vec::new();
+    match &connection.speaks {
+        Speaks::Resp(session) => {
+            let protocol = session.protocol;
+            keylatch_wire::Writer { out: &mut out, protocol }.error("FULL", text);
+        }
+        Speaks::Enqueue(_) => enqueue::write_error(text, &mut out),
+    }
+    out
 }

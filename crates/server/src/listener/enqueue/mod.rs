@@ -116,6 +116,11 @@ pub(crate) fn write_outcome_of(event: &Event, out: &mut Vec<u8>) {
     }
 }
 
+/// Nothing was done, and why.
+pub(crate) fn write_error(text: &str, out: &mut Vec<u8>) {
+    reply::error(out, text);
+}
+
 /// The answer to a list.
 pub(crate) fn write_found(found: &[Found], clock: Clock, out: &mut Vec<u8>) {
     let [Found::Entries(entries)] = found else { unreachable!("a list was asked for") };

@@ -1,23 +1,23 @@
-//! The table as Raft's state machine, and its snapshots: one file, written beside the old one and
-//! renamed over it.
+//! The table as Raft's state machine.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Seek};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::{Stream, TryStreamExt};
-use keylatch_table::{Applied, Settings, Table};
+use keylatch_table::{Applied, Progress, Settings, SnapshotWriter, Table};
 use openraft::alias::{SnapshotMetaOf, SnapshotOf};
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine, Snapshot};
 use openraft::{EntryPayload, OptionalSend};
 use parking_lot::Mutex;
+use tokio::sync::mpsc;
 
 use super::bytes;
+use super::snapshot::{self, Meta};
 use super::types::{LogId, StoredMembership, Types};
-
-const MAGIC: &[u8; 8] = b"KLSNAP01";
-const NAME: &str = "snapshot";
+use crate::log::store::is_full;
 
 #[derive(Clone)]
 pub(crate) struct Machine {
@@ -33,25 +33,20 @@ struct State {
     membership: StoredMembership,
 }
 
-/// What a snapshot file has.
-struct Found {
-    table: Table,
-    state: State,
-}
-
 impl Machine {
     /// The state of the last snapshot, or an empty table.
     pub(crate) fn open(dir: &Path, settings: &Settings, hash_seed: u64) -> io::Result<Machine> {
-        let found = match std::fs::read(dir.join(NAME)) {
-            Ok(bytes) => read_snapshot(&bytes, hash_seed)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Found { table: Table::new(settings.clone(), 0, hash_seed), state: State::default() }
+        snapshot::remove_new(dir);
+        let (table, state) = match snapshot::open(dir)? {
+            Some(mut file) => {
+                let (meta, table) = snapshot::read(&mut file, hash_seed)?;
+                (table, State::from(meta))
             }
-            Err(error) => return Err(error),
+            None => (Table::new(settings.clone(), 0, hash_seed), State::default()),
         };
         Ok(Machine {
-            table: Arc::new(Mutex::new(found.table)),
-            state: Arc::new(Mutex::new(found.state)),
+            table: Arc::new(Mutex::new(table)),
+            state: Arc::new(Mutex::new(state)),
             dir: dir.into(),
             hash_seed,
         })
@@ -68,68 +63,80 @@ impl Machine {
     }
 }
 
-fn damaged(what: &str) -> io::Error {
-    let text = format!(
-        "the snapshot is damaged ({what}): restore the data directory from a backup, or start with an \
-         empty one if nothing in it matters"
-    );
-    io::Error::new(io::ErrorKind::InvalidData, text)
+impl From<Meta> for State {
+    fn from(meta: Meta) -> State {
+        State { last: meta.last_log_id, membership: meta.last_membership }
+    }
 }
 
-fn read_snapshot(bytes: &[u8], hash_seed: u64) -> io::Result<Found> {
-    let rest = bytes.strip_prefix(MAGIC).ok_or_else(|| damaged("its beginning"))?;
-    let (sum, body) = rest.split_at_checked(4).ok_or_else(|| damaged("its length"))?;
-    if sum != crc32fast::hash(body).to_le_bytes() {
-        return Err(damaged("its checksum"));
-    }
-    let head = bytes::decode_snapshot_head(body).map_err(io::Error::other)?;
-    let (last, membership_at, membership, length) = head;
-    let table = Table::restore(&body[length..], hash_seed).map_err(|_| damaged("the table"))?;
-    let membership = StoredMembership::new(membership_at, membership);
-    Ok(Found { table, state: State { last, membership } })
-}
+/// Records that are written in one go, between requests: some 30 us.
+const PIECE: usize = 256;
+/// Pieces that may wait for the disk.
+const PIECES: usize = 64;
+/// How long a snapshot waits for room on a full disk before it tries again.
+const RETRY: Duration = Duration::from_secs(1);
 
 impl RaftSnapshotBuilder<Types> for Machine {
-    type SnapshotData = Vec<u8>;
+    type SnapshotData = File;
 
-    async fn build_snapshot(&mut self) -> Result<SnapshotOf<Types, Vec<u8>>, io::Error> {
-        let (meta, bytes) = {
-            let state = self.state.lock();
-            let membership = &state.membership;
-            let mut body = bytes::encode_snapshot_head(
-                state.last.as_ref(),
-                membership.log_id().as_ref(),
-                membership.membership(),
-            );
-            body.extend_from_slice(&self.table.lock().snapshot());
-            let mut bytes = MAGIC.to_vec();
-            bytes.extend_from_slice(&crc32fast::hash(&body).to_le_bytes());
-            bytes.append(&mut body);
-            let meta = SnapshotMetaOf::<Types> {
-                last_log_id: state.last,
-                last_membership: state.membership.clone(),
-            };
-            (meta, bytes)
-        };
-        let dir = self.dir.clone();
-        // Writing it takes a while; requests go on meanwhile.
-        let write = tokio::task::spawn_blocking(move || write_snapshot(&dir, &bytes));
-        write.await.map_err(io::Error::other)??;
-        Ok(Snapshot { meta, snapshot: Vec::new() })
+    /// The table is written in pieces between requests, and the file on another thread.
+    async fn build_snapshot(&mut self) -> Result<SnapshotOf<Types, File>, io::Error> {
+        loop {
+            match self.write_snapshot().await {
+                Err(error) if is_full(&error) => {
+                    tracing::warn!(%error, "no room for a snapshot; it will be tried again");
+                    snapshot::remove_new(&self.dir);
+                    tokio::time::sleep(RETRY).await;
+                }
+                other => return other,
+            }
+        }
     }
 }
 
-fn write_snapshot(dir: &Path, bytes: &[u8]) -> io::Result<()> {
-    let new = dir.join("snapshot.new");
-    let mut file = File::create(&new)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    std::fs::rename(&new, dir.join(NAME))?;
-    File::open(dir)?.sync_all()
+impl Machine {
+    async fn write_snapshot(&self) -> io::Result<SnapshotOf<Types, File>> {
+        let (meta, mut writer) = {
+            let state = self.state.lock();
+            let meta = Meta { last_log_id: state.last, last_membership: state.membership.clone() };
+            (meta, SnapshotWriter::begin(&mut self.table.lock()))
+        };
+        let (pieces, mut to_write) = mpsc::channel::<Vec<u8>>(PIECES);
+        let (dir, head) = (self.dir.clone(), meta.clone());
+        let written = tokio::task::spawn_blocking(move || {
+            let mut file = snapshot::Writing::begin(&dir, &head)?;
+            while let Some(piece) = to_write.blocking_recv() {
+                // An empty one is the end; without it this was given up.
+                if piece.is_empty() {
+                    return file.finish(&dir);
+                }
+                file.add(&piece)?;
+            }
+            Err(io::Error::other("the snapshot was given up"))
+        });
+        loop {
+            let mut piece = Vec::new();
+            let progress = writer.write(&mut self.table.lock(), PIECE, &mut piece);
+            if progress == Progress::Overtaken {
+                return Err(io::Error::other("another state was installed meanwhile"));
+            }
+            // If nobody takes it, the file has failed, and says why below.
+            let mut taken = pieces.send(piece).await.is_ok();
+            if progress == Progress::Done {
+                taken = pieces.send(Vec::new()).await.is_ok();
+            }
+            if !taken || progress == Progress::Done {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        let file = written.await.map_err(io::Error::other)??;
+        Ok(Snapshot { meta, snapshot: file })
+    }
 }
 
 impl RaftStateMachine<Types> for Machine {
-    type SnapshotData = Vec<u8>;
+    type SnapshotData = File;
     type SnapshotBuilder = Machine;
 
     async fn applied_state(&mut self) -> Result<(Option<LogId>, StoredMembership), io::Error> {
@@ -142,16 +149,19 @@ impl RaftStateMachine<Types> for Machine {
         S: Stream<Item = Result<EntryResponder<Types>, io::Error>> + Unpin + OptionalSend,
     {
         while let Some((entry, responder)) = entries.try_next().await? {
+            // Both together: a snapshot says up to where it goes.
+            let mut state = self.state.lock();
             let applied = match &entry.payload {
                 EntryPayload::Normal(changes) => self.apply_changes(changes)?,
                 EntryPayload::Membership(membership) => {
                     let stored = StoredMembership::new(Some(entry.log_id), membership.clone());
-                    self.state.lock().membership = stored;
+                    state.membership = stored;
                     Vec::new()
                 }
                 EntryPayload::Blank => Vec::new(),
             };
-            self.state.lock().last = Some(entry.log_id);
+            state.last = Some(entry.log_id);
+            drop(state);
             if let Some(responder) = responder {
                 responder.send(applied);
             }
@@ -166,29 +176,21 @@ impl RaftStateMachine<Types> for Machine {
     async fn install_snapshot(
         &mut self,
         meta: &SnapshotMetaOf<Types>,
-        snapshot: Vec<u8>,
+        mut snapshot: File,
     ) -> Result<(), io::Error> {
-        let found = read_snapshot(&snapshot, self.hash_seed)?;
-        write_snapshot(&self.dir, &snapshot)?;
-        *self.table.lock() = found.table;
-        *self.state.lock() =
-            State { last: meta.last_log_id, membership: meta.last_membership.clone() };
+        let (_, table) = snapshot::read(&mut snapshot, self.hash_seed)?;
+        snapshot.rewind()?;
+        let mut file = snapshot::Writing::begin(&self.dir, meta)?;
+        file.add(&table.snapshot())?;
+        file.finish(&self.dir)?;
+        *self.table.lock() = table;
+        *self.state.lock() = State::from(meta.clone());
         Ok(())
     }
 
-    async fn get_current_snapshot(
-        &mut self,
-    ) -> Result<Option<SnapshotOf<Types, Vec<u8>>>, io::Error> {
-        let bytes = match std::fs::read(self.dir.join(NAME)) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let found = read_snapshot(&bytes, self.hash_seed)?;
-        let meta = SnapshotMetaOf::<Types> {
-            last_log_id: found.state.last,
-            last_membership: found.state.membership,
-        };
-        Ok(Some(Snapshot { meta, snapshot: bytes }))
+    async fn get_current_snapshot(&mut self) -> Result<Option<SnapshotOf<Types, File>>, io::Error> {
+        let Some(mut file) = snapshot::open(&self.dir)? else { return Ok(None) };
+        let meta = snapshot::read_meta(&mut file)?;
+        Ok(Some(Snapshot { meta, snapshot: file }))
     }
 }

@@ -4,12 +4,14 @@
 //! - `types`: what is in the log: a batch of commands and the time at which they happen.
 //! - `bytes`: those as bytes.
 //! - `storage`: the log on disk (`log/store`), with all live entries in memory.
-//! - `machine`: the table as Raft's state machine, and snapshots.
+//! - `machine`: the table as Raft's state machine.
+//! - `snapshot`: snapshots as files.
 //! - `node`: opening, recovering, committing.
 
 mod bytes;
 mod machine;
 mod node;
+mod snapshot;
 mod storage;
 mod types;
 

@@ -1,6 +1,7 @@
 //! One node: opened from its directory, recovered, and then asked to commit batches.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -20,12 +21,11 @@ use super::bytes;
 use super::machine::Machine;
 use super::storage::Log;
 use super::types::{Changes, Raft, Types};
+use crate::config::LogSizes;
 use crate::log::store::{Options, Store, StoreError};
 
 /// The number of the only node.
 const SELF: u64 = 1;
-/// A snapshot is made when the log has grown by this much since the last one.
-const SNAPSHOT_EVERY: u64 = 64 * 1024 * 1024;
 
 /// Why a log could not be opened, or cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -50,7 +50,9 @@ pub(crate) struct Node {
     raft: Raft,
     log: Log,
     table: Arc<Mutex<Table>>,
-    /// Bytes of the log at the last snapshot.
+    /// A snapshot is made when the log has grown by this much since the last one.
+    snapshot_bytes: u64,
+    /// How much had gone into the log when the last snapshot was asked for.
     snapshot_at: u64,
 }
 
@@ -58,11 +60,14 @@ impl Node {
     /// Opens a directory and brings the table to where it was.
     pub(crate) async fn open(
         dir: &Path,
+        sizes: LogSizes,
         settings: &Settings,
         token: u64,
         hash_seed: u64,
     ) -> Result<Node, NodeError> {
-        let (store, recovered) = Store::open(&dir.join("log"), Options::default())
+        let LogSizes { segment_bytes, reserve_bytes, snapshot_bytes } = sizes;
+        let options = Options { segment_bytes, reserve_bytes };
+        let (store, recovered) = Store::open(&dir.join("log"), options)
             .map_err(|error: StoreError| NodeError::Store(error.to_string()))?;
         if let Some(cut) = &recovered.cut {
             tracing::warn!(%cut, "the end of the log was torn, as after a power failure, and was cut off");
@@ -97,11 +102,11 @@ impl Node {
         }
         let minute = Some(Duration::from_secs(60));
         raft.wait_for_recovery(minute).await.map_err(|error| failed(&error))?;
-        let snapshot_at = log.bytes();
-        let mut node = Node { raft, log, table, snapshot_at };
+        let mut node = Node { raft, log, table, snapshot_bytes, snapshot_at: 0 };
         if new {
             let settings = Command::Settings(Box::new(settings.clone()));
-            node.commit(0, &[Command::TokenFloor(token), settings]).await?;
+            let first = node.commit(0, &[Command::TokenFloor(token), settings]).await?;
+            first.ok_or_else(|| NodeError::Store(format!("no room in {}", dir.display())))?;
         }
         Ok(node)
     }
@@ -110,24 +115,38 @@ impl Node {
         Arc::clone(&self.table)
     }
 
-    /// Makes the commands durable and applies them.
+    /// Makes the commands durable and applies them. `None` if there is no room for them on the disk:
+    /// then nothing has happened.
     pub(crate) async fn commit(
         &mut self,
         at: u64,
         commands: &[Command],
-    ) -> Result<Vec<Applied>, NodeError> {
+    ) -> Result<Option<Vec<Applied>>, NodeError> {
         let changes = Changes { at, commands: bytes::encode_commands(commands) };
+        if !self.log.make_room(changes.commands.len() as u64)? {
+            return Ok(None);
+        }
         let written = self.raft.client_write(changes).await;
         let written = written.map_err(|error| NodeError::Failed(error.to_string()))?;
-        if self.log.bytes() > self.snapshot_at + SNAPSHOT_EVERY {
-            self.snapshot_at = self.log.bytes();
+        if self.log.appended() > self.snapshot_at + self.snapshot_bytes {
             self.snapshot().await?;
         }
-        Ok(written.data)
+        Ok(Some(written.data))
+    }
+
+    /// Whether the disk is full, so that what is left should go to releases and the like.
+    pub(crate) fn is_full(&self) -> bool {
+        self.log.is_full()
+    }
+
+    /// To be called once in a while: tries again what a full disk has refused.
+    pub(crate) fn tend(&self) {
+        self.log.prepare();
     }
 
     /// Begins a snapshot, which shortens the log when it is written.
-    pub(crate) async fn snapshot(&self) -> Result<(), NodeError> {
+    pub(crate) async fn snapshot(&mut self) -> Result<(), NodeError> {
+        self.snapshot_at = self.log.appended();
         let triggered = self.raft.trigger().snapshot().await;
         triggered.map_err(|error| NodeError::Failed(error.to_string()))
     }
@@ -153,7 +172,7 @@ fn nobody() -> Unreachable<Types> {
 }
 
 impl RaftNetworkV2<Types> for Alone {
-    type SnapshotData = Vec<u8>;
+    type SnapshotData = File;
 
     async fn append_entries(
         &mut self,
@@ -174,7 +193,7 @@ impl RaftNetworkV2<Types> for Alone {
     async fn full_snapshot(
         &mut self,
         _: super::types::Vote,
-        _: openraft::alias::SnapshotOf<Types, Vec<u8>>,
+        _: openraft::alias::SnapshotOf<Types, File>,
         _: impl Future<Output = openraft::errors::ReplicationClosed> + OptionalSend + 'static,
         _: RPCOption,
     ) -> Result<SnapshotResponse<Types>, openraft::errors::StreamingError<Types>> {

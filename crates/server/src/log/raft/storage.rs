@@ -8,6 +8,7 @@ use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use openraft::OptionalSend;
 use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
@@ -15,7 +16,7 @@ use parking_lot::Mutex;
 
 use super::bytes;
 use super::types::{Entry, LogId, Types, Vote};
-use crate::log::store::Store;
+use crate::log::store::{Store, is_full};
 
 #[derive(Clone)]
 pub(crate) struct Log(Arc<Mutex<Inner>>);
@@ -28,7 +29,14 @@ struct Inner {
     vote: Option<Vote>,
     /// The next segment is being written.
     preparing: bool,
+    /// The last try to write one found no room, and when the next try is.
+    no_room: Option<Instant>,
+    /// Bytes of all entries that were ever appended, or found when the log was opened.
+    appended: u64,
 }
+
+/// How long to wait before a full disk is tried again.
+const RETRY: Duration = Duration::from_secs(1);
 
 impl Inner {
     /// The index of the first live entry.
@@ -44,18 +52,40 @@ impl Log {
         purged: Option<LogId>,
         vote: Option<Vote>,
     ) -> Log {
-        Log(Arc::new(Mutex::new(Inner { store, entries, purged, vote, preparing: false })))
+        let appended = store.bytes();
+        let (preparing, no_room) = (false, None);
+        let inner = Inner { store, entries, purged, vote, preparing, no_room, appended };
+        Log(Arc::new(Mutex::new(inner)))
     }
 
-    /// Bytes of the log on disk.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.0.lock().store.bytes()
+    /// Bytes that have gone into the log so far. It only grows.
+    pub(crate) fn appended(&self) -> u64 {
+        self.0.lock().appended
+    }
+
+    /// Whether the disk is full and what is left should go to releases and the like.
+    pub(crate) fn is_full(&self) -> bool {
+        let inner = self.0.lock();
+        inner.no_room.is_some() && inner.store.is_short()
+    }
+
+    /// Whether a batch of so many bytes can be written. If not, nothing has happened.
+    pub(crate) fn make_room(&self, bytes: u64) -> io::Result<bool> {
+        let mut inner = self.0.lock();
+        match inner.store.make_room(bytes) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                inner.no_room.get_or_insert_with(|| Instant::now() + RETRY);
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Writes the next segment in good time, and not on this thread.
-    fn prepare(&self) {
+    pub(crate) fn prepare(&self) {
         let mut inner = self.0.lock();
-        if inner.preparing {
+        if inner.preparing || inner.no_room.is_some_and(|again| Instant::now() < again) {
             return;
         }
         let Some(preparation) = inner.store.preparation() else { return };
@@ -66,9 +96,22 @@ impl Log {
             let mut inner = log.0.lock();
             inner.preparing = false;
             match prepared {
-                Ok(prepared) => inner.store.adopt(prepared),
-                // It is tried again; if there is still no room when it is needed, that is an error.
-                Err(error) => tracing::warn!(%error, "the next part of the log could not be made"),
+                Ok(prepared) => {
+                    inner.store.adopt(prepared);
+                    inner.no_room = None;
+                    if let Err(error) = inner.store.restore_reserve() {
+                        tracing::warn!(%error, "the log's reserve could not be made");
+                    }
+                }
+                // It is tried again, and until then there is some room left.
+                Err(error) if is_full(&error) => {
+                    if inner.no_room.is_none() {
+                        tracing::warn!(%error, "no room for the next part of the log: free space");
+                    }
+                    inner.no_room = Some(Instant::now() + RETRY);
+                }
+                // When it is needed, that is an error.
+                Err(error) => tracing::error!(%error, "the next part of the log could not be made"),
             }
         });
     }
@@ -148,6 +191,7 @@ impl RaftLogStorage<Types> for Log {
             let outcome = inner.store.append(&records);
             if outcome.is_ok() {
                 inner.entries.extend(entries);
+                inner.appended += encoded.iter().map(|(_, bytes)| bytes.len() as u64).sum::<u64>();
             }
             outcome
         };

@@ -37,8 +37,7 @@ pub(crate) enum StoreError {
     Io { doing: &'static str, path: PathBuf, source: io::Error },
     /// There is no room for a new segment. Nothing was written and the store is as before.
     #[error(
-        "no room for the log in {dir}: {source}; free space on that disk or release the reserve, \
-         then try again",
+        "no room for the log in {dir}: {source}; free space on that disk, then try again",
         dir = dir.display()
     )]
     Full { dir: PathBuf, source: io::Error },
@@ -79,6 +78,6 @@ impl From<StoreError> for io::Error {
 }
 
 /// A quota is a disk of one's own that is full.
-pub(super) fn is_full(error: &io::Error) -> bool {
+pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

@@ -65,7 +65,7 @@ use std::sync::Arc;
 use batch::Record;
 use disk::{Disk, Os, write_all};
 pub(crate) use error::StoreError;
-use error::is_full;
+pub(crate) use error::is_full;
 pub(crate) use recover::Cut;
 use recover::State;
 use segment::Segment;
@@ -80,13 +80,8 @@ pub(crate) struct Options {
     pub(crate) reserve_bytes: u64,
 }
 
-impl Default for Options {
-    /// 64 MiB: made in about 40 ms and read again in a quarter of a second where it was measured.
-    /// 4 MiB: thousands of batches of a purge or a vote.
-    fn default() -> Options {
-        Options { segment_bytes: 64 << 20, reserve_bytes: 4 << 20 }
-    }
-}
+/// What the log notes by itself beside a batch: a vote, a purge, the state at the head of a segment.
+const MARGIN: u64 = 4096;
 
 /// What an opened log contained.
 #[derive(Debug)]
@@ -261,27 +256,38 @@ impl Store {
         }
     }
 
-    /// Makes the next segment now, if none is ready: for drivers that are idle at times.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the driver does not handle a full disk yet"))]
-    pub(crate) fn prepare_next(&mut self) -> io::Result<()> {
+    /// Sees to it that a batch of so many bytes, and what the log notes by itself, needs nothing more
+    /// of the disk. The reserve is given up for this. `StorageFull` if it cannot be done.
+    pub(crate) fn make_room(&mut self, bytes: u64) -> io::Result<()> {
         self.usable()?;
-        if let Some(preparation) = self.preparation() {
-            let prepared = self.run(preparation)?;
+        let needed = bytes + MARGIN;
+        let ready = self.spare.as_ref().is_some_and(|spare| spare.capacity >= needed);
+        if !ready && self.room() < needed {
+            let prepared = self.take_spare(needed)?;
             self.adopt(prepared);
         }
         Ok(())
     }
 
+    /// Whether little room is left that is certain: no segment is ready, and three quarters of the
+    /// present one are used.
+    pub(crate) fn is_short(&self) -> bool {
+        self.spare.is_none() && self.room() < self.options.segment_bytes / 4
+    }
+
+    /// Bytes that still fit into the present segment.
+    fn room(&self) -> u64 {
+        self.segments.back().map_or(0, |segment| segment.capacity - segment.tail)
+    }
+
     /// Whether the reserve is there.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the driver does not handle a full disk yet"))]
+    #[cfg(test)]
     pub(crate) fn has_reserve(&self) -> bool {
         self.reserved
     }
 
-    /// Gives the reserve to the disk. From now on, if there is no room for a whole segment, batches
-    /// get smaller ones: enough to note a vote, a truncation, or the purge that frees segments.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the driver does not handle a full disk yet"))]
-    pub(crate) fn release_reserve(&mut self) -> io::Result<()> {
+    /// Gives the reserve to the disk.
+    fn release_reserve(&mut self) -> io::Result<()> {
         self.reserved = false;
         match self.disk.remove(&self.dir.join("reserve")) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -366,16 +372,18 @@ impl Store {
         self.delete_dead()
     }
 
-    /// A segment with room for `needed` bytes: the spare, or one made now.
+    /// A segment with room for `needed` bytes: the spare, or one made now. On a full disk it is a
+    /// small one, in the place of the reserve: enough to note releases, a vote, or the purge that
+    /// frees segments.
     fn take_spare(&mut self, needed: u64) -> io::Result<Prepared> {
         if let Some(spare) = self.spare.take_if(|spare| spare.capacity >= needed) {
             return Ok(spare);
         }
         let preparation = self.plan(needed.max(self.options.segment_bytes));
         match self.run(preparation) {
-            // The reserve was given up for exactly this. A quarter of it, so that it lasts for more
-            // than one segment.
-            Err(error) if error.kind() == io::ErrorKind::StorageFull && !self.reserved => {
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                self.release_reserve()?;
+                // A quarter of it, so that it lasts for more than one segment.
                 let small = (self.options.reserve_bytes / 4).min(self.options.segment_bytes);
                 let preparation = self.plan(needed.max(small));
                 self.run(preparation)

@@ -211,7 +211,7 @@ fn a_disk_that_fails_while_opening_is_reported() {
 }
 
 #[test]
-fn the_released_reserve_is_enough_to_purge() {
+fn the_reserve_is_given_up_and_is_enough_to_purge() {
     let dir = tempfile::tempdir().unwrap();
     let disk = Faulty::new(ErrorKind::Other);
     let options = Options { segment_bytes: 1 << 20, reserve_bytes: 16 << 10 };
@@ -219,16 +219,42 @@ fn the_released_reserve_is_enough_to_purge() {
     store.append(&[(1, &vec![1; (1 << 20) - 200])]).unwrap();
     disk.full.store(true, SeqCst);
     let vote = [7; 100];
-    let error = store.save_meta(&vote).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::StorageFull);
-    store.release_reserve().unwrap();
     store.save_meta(&vote).unwrap();
+    assert!(!store.has_reserve());
     store.purge(1, b"one").unwrap();
     assert_eq!(files(dir.path()).len(), 1);
     store.restore_reserve().expect("the deleted segment made room");
     drop(store);
     let found = open(dir.path()).1;
     assert_eq!((found.purged, found.meta), (1, vote.to_vec()));
+}
+
+#[test]
+fn room_that_was_made_is_enough_and_room_that_is_not_there_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Faulty::new(ErrorKind::Other);
+    let options = Options { segment_bytes: 64 << 10, reserve_bytes: 64 << 10 };
+    let mut store = open_on(&disk, dir.path(), options);
+    store.append(&[(1, b"one")]).unwrap();
+    assert!(!store.is_short());
+    disk.full.store(true, SeqCst);
+    let mut last = 1;
+    // All that is left of the segment, then what the reserve gives; then nothing more.
+    let entry = [7; 1000];
+    while store.make_room(1_000).is_ok() {
+        last += 1;
+        store.append(&[(last, &entry)]).unwrap();
+        store.save_meta(&[last as u8; 50]).expect("room for its own notes was made too");
+        assert!(last < 1_000, "a full disk takes everything");
+    }
+    assert!(last > 80, "the segment and the reserve hold more than {last}");
+    assert!(store.is_short() && !store.has_reserve());
+    assert_eq!(store.make_room(1_000).unwrap_err().kind(), ErrorKind::StorageFull);
+    disk.full.store(false, SeqCst);
+    store.make_room(1_000).unwrap();
+    assert!(!store.is_short());
+    drop(store);
+    assert_eq!(open(dir.path()).1.entries.len() as u64, last);
 }
 
 #[test]

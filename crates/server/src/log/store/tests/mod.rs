@@ -17,6 +17,18 @@ use model::Model;
 
 const SMALL: Options = Options { segment_bytes: 4096, reserve_bytes: 0 };
 
+impl Store {
+    /// Makes the next segment now, if none is ready.
+    fn prepare_next(&mut self) -> std::io::Result<()> {
+        self.usable()?;
+        if let Some(preparation) = self.preparation() {
+            let prepared = self.run(preparation)?;
+            self.adopt(prepared);
+        }
+        Ok(())
+    }
+}
+
 fn open(dir: &Path) -> (Store, Recovered) {
     Store::open(dir, SMALL).unwrap()
 }

@@ -1,0 +1,119 @@
+//! Snapshot files: what they say of themselves, then the table; written beside the old one and renamed
+//! over it. `docs/log-format.md` has the form.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use keylatch_table::Table;
+use openraft::alias::SnapshotMetaOf;
+
+use super::bytes;
+use super::types::{StoredMembership, Types};
+
+const MAGIC: &[u8; 8] = b"KLSNAP01";
+const NAME: &str = "snapshot";
+const NEW: &str = "snapshot.new";
+/// Magic and checksum.
+const HEADER: usize = 12;
+/// More than what a snapshot says of itself: a few numbers and the members' addresses.
+const HEAD_MOST: u64 = 64 * 1024;
+
+pub(crate) type Meta = SnapshotMetaOf<Types>;
+
+/// A file that is being written.
+pub(crate) struct Writing {
+    file: File,
+    sum: crc32fast::Hasher,
+}
+
+impl Writing {
+    pub(crate) fn begin(dir: &Path, meta: &Meta) -> io::Result<Writing> {
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(true);
+        let mut file = options.open(dir.join(NEW))?;
+        file.write_all(MAGIC)?;
+        // The checksum is known at the end.
+        file.write_all(&[0; 4])?;
+        let mut writing = Writing { file, sum: crc32fast::Hasher::new() };
+        let (last, membership) = (meta.last_log_id.as_ref(), &meta.last_membership);
+        writing.add(&bytes::encode_snapshot_head(
+            last,
+            membership.log_id().as_ref(),
+            membership.membership(),
+        ))?;
+        Ok(writing)
+    }
+
+    pub(crate) fn add(&mut self, piece: &[u8]) -> io::Result<()> {
+        self.sum.update(piece);
+        self.file.write_all(piece)
+    }
+
+    /// Makes it durable, and the one that counts.
+    pub(crate) fn finish(mut self, dir: &Path) -> io::Result<File> {
+        self.file.seek(SeekFrom::Start(MAGIC.len() as u64))?;
+        self.file.write_all(&self.sum.finalize().to_le_bytes())?;
+        self.file.sync_all()?;
+        std::fs::rename(dir.join(NEW), dir.join(NAME))?;
+        File::open(dir)?.sync_all()?;
+        self.file.rewind()?;
+        Ok(self.file)
+    }
+}
+
+/// Removes what an attempt has left behind: on a full disk every byte counts.
+pub(crate) fn remove_new(dir: &Path) {
+    if let Err(error) = std::fs::remove_file(dir.join(NEW))
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        tracing::warn!(%error, "a snapshot that was not finished could not be removed");
+    }
+}
+
+/// The last snapshot, if there is one.
+pub(crate) fn open(dir: &Path) -> io::Result<Option<File>> {
+    match File::open(dir.join(NAME)) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Everything that is in a snapshot, checked.
+pub(crate) fn read(file: &mut File, hash_seed: u64) -> io::Result<(Meta, Table)> {
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    let rest = bytes.strip_prefix(MAGIC).ok_or_else(|| damaged("its beginning"))?;
+    let (sum, body) = rest.split_at_checked(4).ok_or_else(|| damaged("its length"))?;
+    if sum != crc32fast::hash(body).to_le_bytes() {
+        return Err(damaged("its checksum"));
+    }
+    let (meta, length) = read_head(body)?;
+    let table = Table::restore(&body[length..], hash_seed).map_err(|_| damaged("the table"))?;
+    Ok((meta, table))
+}
+
+/// What a snapshot that has been read before says of itself.
+pub(crate) fn read_meta(file: &mut File) -> io::Result<Meta> {
+    let mut bytes = Vec::new();
+    file.take(HEAD_MOST).read_to_end(&mut bytes)?;
+    file.rewind()?;
+    let head = bytes.get(HEADER..).ok_or_else(|| damaged("its length"))?;
+    Ok(read_head(head)?.0)
+}
+
+fn read_head(body: &[u8]) -> io::Result<(Meta, usize)> {
+    let head = bytes::decode_snapshot_head(body).map_err(io::Error::other)?;
+    let (last_log_id, membership_at, membership, length) = head;
+    let last_membership = StoredMembership::new(membership_at, membership);
+    Ok((Meta { last_log_id, last_membership }, length))
+}
+
+fn damaged(what: &str) -> io::Error {
+    let text = format!(
+        "the file `{NAME}` of the data directory is damaged ({what}). Nothing was changed. Restore the \
+         data directory from a backup, or start with an empty one if nothing in it matters"
+    );
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
