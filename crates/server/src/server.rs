@@ -37,7 +37,7 @@ pub enum ServerError {
     #[error(transparent)]
     Log(#[from] NodeError),
     /// The operating system refused something.
-    #[error("{0}")]
+    #[error(transparent)]
     Io(#[from] io::Error),
 }
 

@@ -49,6 +49,49 @@ fn locks_waiters_and_tokens_survive_a_restart() {
     assert!(token(&eve.ask("LOCK other")) > token(&granted));
 }
 
+/// Thousands of locks of one party, and snapshots all the time while they are taken and released.
+#[test]
+fn what_is_in_snapshots_survives_as_well() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = || {
+        Running::with(|config| {
+            config.data = Some(dir.path().into());
+            config.log.snapshot_bytes = 65_536;
+        })
+    };
+    let server = start();
+    let mut client = server.client();
+    let mut last = 0;
+    for round in 0..40 {
+        let locks: Vec<String> =
+            (0..200).map(|at| format!("LOCK k:{round}:{at} ID {round}:{at}")).collect();
+        client.send(&locks.join("\n"));
+        for _ in &locks {
+            last = token(&client.value()).max(last);
+        }
+        // Every second one goes again.
+        let unlocks: Vec<String> =
+            (0..200).step_by(2).map(|at| format!("UNLOCK {round}:{at}")).collect();
+        client.send(&unlocks.join("\n"));
+        for _ in &unlocks {
+            assert_eq!(client.next(), "1");
+        }
+    }
+    server.stop();
+    assert!(dir.path().join("snapshot").metadata().unwrap().len() > 65_536);
+    for again in 0..2 {
+        let server = start();
+        let mut client = server.client();
+        let info = client.say("INFO");
+        assert!(info.contains("held:4000"), "{info}");
+        assert!(client.say("LOCK k:7:7").starts_with("status=busy"));
+        let granted = client.ask(&format!("LOCK k:7:8 ID free-{again}"));
+        assert!(token(&granted) > last);
+        assert_eq!(client.say(&format!("UNLOCK free-{again}")), "1");
+        server.stop();
+    }
+}
+
 #[test]
 fn everything_else_is_as_in_memory() {
     let dir = tempfile::tempdir().unwrap();

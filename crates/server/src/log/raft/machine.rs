@@ -69,8 +69,15 @@ impl From<Meta> for State {
     }
 }
 
+/// What is sent to the thread that writes the file.
+enum Piece {
+    Bytes(Vec<u8>),
+    /// That was all. Without it the snapshot was given up.
+    End,
+}
+
 /// Records that are written in one go, between requests: some 30 us.
-const PIECE: usize = 256;
+const RECORDS: usize = 256;
 /// Pieces that may wait for the disk.
 const PIECES: usize = 64;
 /// How long a snapshot waits for room on a full disk before it tries again.
@@ -101,29 +108,28 @@ impl Machine {
             let meta = Meta { last_log_id: state.last, last_membership: state.membership.clone() };
             (meta, SnapshotWriter::begin(&mut self.table.lock()))
         };
-        let (pieces, mut to_write) = mpsc::channel::<Vec<u8>>(PIECES);
+        let (pieces, mut to_write) = mpsc::channel(PIECES);
         let (dir, head) = (self.dir.clone(), meta.clone());
         let written = tokio::task::spawn_blocking(move || {
             let mut file = snapshot::Writing::begin(&dir, &head)?;
             while let Some(piece) = to_write.blocking_recv() {
-                // An empty one is the end; without it this was given up.
-                if piece.is_empty() {
-                    return file.finish(&dir);
+                match piece {
+                    Piece::Bytes(bytes) => file.add(&bytes)?,
+                    Piece::End => return file.finish(&dir),
                 }
-                file.add(&piece)?;
             }
             Err(io::Error::other("the snapshot was given up"))
         });
         loop {
-            let mut piece = Vec::new();
-            let progress = writer.write(&mut self.table.lock(), PIECE, &mut piece);
+            let mut bytes = Vec::new();
+            let progress = writer.write(&mut self.table.lock(), RECORDS, &mut bytes);
             if progress == Progress::Overtaken {
                 return Err(io::Error::other("another state was installed meanwhile"));
             }
             // If nobody takes it, the file has failed, and says why below.
-            let mut taken = pieces.send(piece).await.is_ok();
+            let taken = pieces.send(Piece::Bytes(bytes)).await.is_ok();
             if progress == Progress::Done {
-                taken = pieces.send(Vec::new()).await.is_ok();
+                drop(pieces.send(Piece::End).await);
             }
             if !taken || progress == Progress::Done {
                 break;

@@ -34,7 +34,7 @@ pub enum NodeError {
     #[error("{0}")]
     Store(String),
     /// The operating system.
-    #[error("{0}")]
+    #[error(transparent)]
     Io(#[from] io::Error),
     /// The log says something that this version does not understand.
     #[error("{0}; use the version that wrote it, or a newer one")]
