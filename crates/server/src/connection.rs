@@ -49,6 +49,8 @@ pub(crate) struct Connection {
     pub(crate) held: HashSet<RequestId>,
     /// Whether it listens to all events.
     pub(crate) subscribed: bool,
+    /// The other side is done or gone; its end is behind what has not been read.
+    pub(crate) ended: bool,
     /// It is closed once everything has been sent.
     pub(crate) closing: bool,
     /// Whether it waits for room in the socket.
@@ -93,6 +95,7 @@ impl Connection {
             waiting: Vec::new(),
             held: HashSet::new(),
             subscribed: false,
+            ended: false,
             closing: false,
             wants_room: false,
             active: Instant::now(),

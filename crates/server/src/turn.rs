@@ -207,6 +207,7 @@ impl Turns {
             self.receive(at);
         }
         if ended && self.is_there(id) {
+            self.connections[at].ended = true;
             self.again(id);
         }
     }
@@ -254,6 +255,10 @@ impl Turns {
                 return;
             }
             if connection.input.len() >= self.config.frame_bytes {
+                // Its end cannot be read, but who waits for a lock and is gone must not get it.
+                if connection.blocked && connection.ended {
+                    self.close(at);
+                }
                 return;
             }
         }

@@ -168,6 +168,19 @@ fn a_waiter_whose_connection_is_gone_leaves_after_its_grace() {
     assert_eq!(eve.say("LOCK k ID e"), "status=granted id=e");
 }
 
+/// More is sent behind the lock than is read while it waits, so the end of it all cannot be read.
+#[test]
+fn a_waiter_that_left_much_unread_is_noticed_as_gone() {
+    let server = Running::with(|config| config.grace = Duration::from_millis(30));
+    let (mut ann, mut bob) = (server.client(), server.client());
+    ann.say("LOCK k ID a");
+    bob.send("LOCK k ID b WAIT 3600000");
+    until_waiting(&mut ann, 1);
+    bob.send(&"PING\n".repeat(100_000));
+    drop(bob);
+    until_waiting(&mut ann, 0);
+}
+
 #[test]
 fn a_waiter_that_comes_back_keeps_its_place() {
     let server = Running::with(|config| config.grace = Duration::from_secs(60));
