@@ -274,7 +274,8 @@ impl Turns {
             Incoming::Bytes(count) => {
                 connection.active = Instant::now();
                 connection.greeted = true;
-                let (id, more) = (connection.id, count == room.len());
+                // There is no further event for its end, so it is read until then.
+                let (id, more) = (connection.id, connection.ended || count == room.len());
                 self.received(at, &room[..count]);
                 if more && self.is_there(id) {
                     self.again(id);

@@ -173,10 +173,10 @@ fn a_waiter_whose_connection_is_gone_leaves_after_its_grace() {
 fn a_waiter_that_left_much_unread_is_noticed_as_gone() {
     let server = Running::with(|config| config.grace = Duration::from_millis(30));
     let (mut ann, mut bob) = (server.client(), server.client());
-    ann.say("LOCK k ID a");
+    ann.say("LOCK k ID a LEASE 0");
     bob.send("LOCK k ID b WAIT 3600000");
     until_waiting(&mut ann, 1);
-    bob.send(&"PING\n".repeat(100_000));
+    bob.send(&"PING\n".repeat(40_000));
     drop(bob);
     until_waiting(&mut ann, 0);
 }
