@@ -67,7 +67,8 @@ fn optimistic_locks_are_promoted() {
     }
     assert_eq!(peer.say(r#"{"OP":"3","lockUUID":"1"}"#), OK);
     let lost = peer.say(r#"{"OP":"3","lockUUID":"2"}"#);
-    assert_eq!(lost, r#"{"RC":"4","MSG":"The lock does not exist!"}"#);
+    assert_eq!(lost, r#"{"RC":"2"}"#, "the other one was promoted");
+    assert_eq!(peer.say(r#"{"OP":"3","lockUUID":"nobody"}"#), r#"{"RC":"2"}"#);
     peer.say(r#"{"OP":"2","lockUUID":"1"}"#);
     for (uuid, owner) in [("3", "O_1"), ("4", "O_2")] {
         assert_eq!(peer.say(&lock(uuid, "S", owner, 0)), OK);

@@ -97,6 +97,8 @@ pub(crate) fn write_answer(answer: &Answer, outcome: &Reply, out: &mut Vec<u8>) 
         (Answer::Promote, Reply::Busy(blocker)) => {
             reply::promote_refused(out, Some(&blocker.owner));
         }
+        // Another one was promoted, or it ended otherwise: who asks has lost, and that is RC 2.
+        (Answer::Promote, Reply::Lost(_)) => reply::promote_refused(out, None),
         (_, Reply::Busy(blocker) | Reply::Waiting(blocker)) => {
             reply::refused(out, Some(&blocker.owner));
         }
