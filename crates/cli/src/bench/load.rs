@@ -9,6 +9,7 @@
 //! | releasing | the answer to its release |
 //! | done | for good: the load is over |
 
+use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -61,7 +62,8 @@ struct Load<'p> {
     book: KeyBook,
     connections: Vec<Connection>,
     timers: Timers,
-    idle: Vec<usize>,
+    /// Those that wait for their turn, the longest first.
+    idle: VecDeque<usize>,
     /// When the next lock of an open loop is asked for.
     arrival: Instant,
     stage: Stage,
@@ -100,7 +102,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Report> {
         stream.set_nonblocking(true)?;
         let mut stream = TcpStream::from_std(stream);
         poll.registry().register(&mut stream, Token(number), Interest::READABLE)?;
-        let (turn, since) = (book.first_turn(number), Instant::now());
+        let (turn, since) = (KeyBook::first_turn(number), Instant::now());
         let (id, input) = (Vec::new(), Vec::new());
         connections.push(Connection { stream, phase: Phase::Idle, turn, key: 0, id, since, input });
     }
@@ -110,7 +112,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Report> {
         speaker,
         poll,
         book,
-        idle: (0..connections.len()).rev().collect(),
+        idle: (0..connections.len()).collect(),
         busy: connections.len(),
         tally: Tally::new(plan.connections, now),
         connections,
@@ -251,7 +253,7 @@ impl Load<'_> {
                 }
                 Some(_) => return Ok(()),
             };
-            let Some(at) = self.idle.pop() else { break };
+            let Some(at) = self.idle.pop_front() else { break };
             self.begin(at, since)?;
         }
         Ok(())
@@ -411,7 +413,7 @@ impl Load<'_> {
             (_, None) => return self.begin(at, now),
             (_, Some(_)) => {
                 self.connections[at].phase = Phase::Idle;
-                self.idle.push(at);
+                self.idle.push_back(at);
             }
         }
         Ok(())

@@ -38,7 +38,7 @@ pub(crate) enum End {
 pub(crate) enum Keys {
     /// Each connection so many of its own, in turn.
     Own(usize),
-    /// All connections the same ones, at random.
+    /// All connections the same ones, in turn.
     Shared(usize),
 }
 

@@ -200,7 +200,7 @@ impl Report {
             self.fairness.ratio.map_or("one had none".into(), |ratio| format!("{ratio:.2}"));
         let (least, most) = (self.fairness.min, self.fairness.max);
         row("fairness", format!("{ratio} (pairs of one connection: {least} to {most})"));
-        row("refused and asked again", self.refused.to_string());
+        row("refused, asked again", self.refused.to_string());
         if self.unstarted > 0 {
             row(
                 "behind at the end",
