@@ -15,13 +15,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, bail};
 use mio::net::TcpStream;
-use mio::{Events, Interest, Poll, Token};
-use rustix::event::{PollFd, PollFlags};
-use rustix::time::Timespec;
 
 use super::keys::{KeyBook, Turn};
 use super::plan::{End, Plan};
 use super::report::{Report, Tally};
+use super::sockets::Sockets;
 use super::speak::{Answer, Speaker};
 use super::timers::Timers;
 
@@ -58,7 +56,7 @@ enum Stage {
 struct Load<'p> {
     plan: &'p Plan,
     speaker: Speaker,
-    poll: Poll,
+    sockets: Sockets,
     book: KeyBook,
     connections: Vec<Connection>,
     timers: Timers,
@@ -82,14 +80,12 @@ struct Load<'p> {
 const SILENCE: Duration = Duration::from_secs(30);
 /// How long those who are under way at the end have to finish.
 const DRAIN: Duration = Duration::from_secs(5);
-/// `epoll` counts in milliseconds; what is nearer is waited for with `ppoll`.
-const NEAR: Duration = Duration::from_millis(2);
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Runs the load.
 pub(crate) fn run(plan: &Plan) -> Result<Report> {
     let speaker = Speaker::meet(plan)?;
-    let poll = Poll::new()?;
+    let sockets = Sockets::new()?;
     let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
     let run = wall.as_micros() as u64 ^ (u64::from(std::process::id()) << 12);
     let run = format!("bench:{:06x}:", run & 0xff_ffff);
@@ -97,11 +93,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Report> {
     let mut connections = Vec::with_capacity(plan.connections);
     for number in 0..plan.connections {
         let failed = || format!("connection {} to {} failed", number + 1, plan.address);
-        let stream = std::net::TcpStream::connect(plan.address).with_context(failed)?;
-        stream.set_nodelay(true)?;
-        stream.set_nonblocking(true)?;
-        let mut stream = TcpStream::from_std(stream);
-        poll.registry().register(&mut stream, Token(number), Interest::READABLE)?;
+        let stream = sockets.connect(plan.address, number).with_context(failed)?;
         let (turn, since) = (KeyBook::first_turn(number), Instant::now());
         let (id, input) = (Vec::new(), Vec::new());
         connections.push(Connection { stream, phase: Phase::Idle, turn, key: 0, id, since, input });
@@ -110,7 +102,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Report> {
     let mut load = Load {
         plan,
         speaker,
-        poll,
+        sockets,
         book,
         idle: (0..connections.len()).collect(),
         busy: connections.len(),
@@ -133,7 +125,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Report> {
 
 impl Load<'_> {
     fn drive(&mut self) -> Result<()> {
-        let mut events = Events::with_capacity(1_024);
+        let mut ready = Vec::new();
         let mut room = vec![0; 16 * 1024];
         let mut tick = Instant::now() + SECOND;
         loop {
@@ -152,9 +144,10 @@ impl Load<'_> {
             if self.busy == 0 {
                 return Ok(());
             }
-            self.wait(&mut events, tick)?;
-            for event in &events {
-                self.read(event.token().0, &mut room)?;
+            self.wait(tick)?;
+            self.sockets.take_ready(&mut ready);
+            for at in ready.drain(..) {
+                self.read(at, &mut room)?;
             }
         }
     }
@@ -212,33 +205,11 @@ impl Load<'_> {
         Ok(())
     }
 
-    fn wait(&mut self, events: &mut Events, tick: Instant) -> Result<()> {
-        let arrival =
-            (self.plan.interval.is_some() && !self.idle.is_empty()).then_some(self.arrival);
-        let times = [self.timers.next(), arrival, self.stage_ends];
-        let next = times.into_iter().flatten().fold(tick, Instant::min);
-        let time = next.saturating_duration_since(Instant::now());
-        if time < NEAR {
-            self.look(events, Duration::ZERO)?;
-            if events.is_empty() && !time.is_zero() {
-                let time = Timespec { tv_sec: 0, tv_nsec: i64::from(time.subsec_nanos()) };
-                let mut sockets = [PollFd::new(self.poll.registry(), PollFlags::IN)];
-                match rustix::event::poll(&mut sockets, Some(&time)) {
-                    Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                    Err(error) => return Err(error.into()),
-                }
-                self.look(events, Duration::ZERO)?;
-            }
-            return Ok(());
-        }
-        self.look(events, time)
-    }
-
-    fn look(&mut self, events: &mut Events, time: Duration) -> Result<()> {
-        match self.poll.poll(events, Some(time)) {
-            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
-            other => Ok(other?),
-        }
+    /// Until something has come, or something is due.
+    fn wait(&mut self, tick: Instant) -> Result<()> {
+        let open = self.plan.interval.is_some() && !self.idle.is_empty();
+        let times = [self.timers.next(), open.then_some(self.arrival), self.stage_ends];
+        self.sockets.wait(times.into_iter().flatten().fold(tick, Instant::min))
     }
 
     /// Gives idle connections something to do: at once, or what has come due in an open loop.

@@ -1,12 +1,13 @@
 //! `keylatch bench`: locks are taken and released as fast as a server lets us, or at a given rate.
 //!
 //! `plan` is what was asked for, `speak` the protocols, `keys` which key is next and who holds it,
-//! `load` the loop over all connections, `timers` what is due later, `report` what came of it.
+//! `load` the loop over all connections (`sockets`), `timers` what is due later, `report` what came of it.
 
 mod keys;
 mod load;
 mod plan;
 mod report;
+mod sockets;
 mod speak;
 mod timers;
 
