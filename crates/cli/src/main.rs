@@ -1,5 +1,6 @@
 //! The binary `keylatch`.
 
+mod bench;
 mod serve;
 
 use std::process::ExitCode;
@@ -18,11 +19,14 @@ struct Arguments {
 enum Command {
     /// Run a lock server.
     Serve(serve::Serve),
+    /// Measure a lock server.
+    Bench(bench::Bench),
 }
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Serve(serve) => serve.run(),
+        Command::Bench(bench) => bench.run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
