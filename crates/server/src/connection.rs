@@ -49,6 +49,8 @@ pub(crate) struct Connection {
     pub(crate) held: HashSet<RequestId>,
     /// Whether it listens to all events.
     pub(crate) subscribed: bool,
+    /// There may be something in the socket. It says so only once, so this stays until that is read.
+    pub(crate) readable: bool,
     /// The other side is done or gone; its end is behind what has not been read.
     pub(crate) ended: bool,
     /// It is closed once everything has been sent.
@@ -95,6 +97,7 @@ impl Connection {
             waiting: Vec::new(),
             held: HashSet::new(),
             subscribed: false,
+            readable: false,
             ended: false,
             closing: false,
             wants_room: false,

@@ -195,6 +195,9 @@ impl Serving {
                 other => other?,
             }
             self.arrive(&events);
+            if stopping {
+                self.turns.dismiss_waiters();
+            }
             while self.turns.has_batch() {
                 let mut batch = self.turns.take_batch();
                 let commands = std::mem::take(&mut batch.commands);
@@ -239,6 +242,9 @@ impl Serving {
                 self.poll.poll(&mut events, Some(Duration::ZERO))?;
             }
             self.arrive(&events);
+            if stopping {
+                self.turns.dismiss_waiters();
+            }
             while self.turns.has_batch() {
                 let mut batch = self.turns.take_batch();
                 let commands = std::mem::take(&mut batch.commands);

@@ -179,8 +179,8 @@ impl Turns {
 
     fn welcome(&mut self, mut stream: TcpStream, address: SocketAddr, speaks: Speaks) {
         if self.connections.len() >= self.config.connections {
-            let text = b"-LIMIT too many connections; close some or raise `connections`\r\n";
-            drop(io::Write::write(&mut stream, text));
+            let text = "too many connections; close some or raise `connections`";
+            drop(io::Write::write(&mut stream, &speaks.error("LIMIT", text)));
             return;
         }
         drop(stream.set_nodelay(true));
@@ -198,8 +198,10 @@ impl Turns {
     /// The socket of a connection can be read or written. If the other side is done, its end is
     /// behind what can be read, and there will be no other event for it.
     pub(crate) fn ready(&mut self, at: usize, readable: bool, writable: bool, ended: bool) {
-        let Some(connection) = self.connections.get(at) else { return };
+        let Some(connection) = self.connections.get_mut(at) else { return };
         let id = connection.id;
+        connection.readable |= readable;
+        connection.ended |= ended;
         if writable {
             self.dirty.push(at);
         }
@@ -207,7 +209,6 @@ impl Turns {
             self.receive(at);
         }
         if ended && self.is_there(id) {
-            self.connections[at].ended = true;
             self.again(id);
         }
     }
@@ -263,19 +264,20 @@ impl Turns {
             }
         }
         let Some(connection) = self.connections.get_mut(at) else { return };
-        if connection.closing || connection.queued {
-            // Done, or it has had its share of this turn.
+        if connection.closing || connection.queued || !connection.readable {
+            // Done, or it has had its share of this turn, or there is nothing to read.
             return;
         }
         let mut room = std::mem::take(&mut self.room);
         match connection.read(&mut room) {
-            Incoming::Nothing => {}
+            Incoming::Nothing => connection.readable = false,
             Incoming::End => self.end(at),
             Incoming::Bytes(count) => {
                 connection.active = Instant::now();
                 connection.greeted = true;
                 // There is no further event for its end, so it is read until then.
                 let (id, more) = (connection.id, connection.ended || count == room.len());
+                connection.readable = more;
                 self.received(at, &room[..count]);
                 if more && self.is_there(id) {
                     self.again(id);
@@ -517,6 +519,23 @@ impl Turns {
                 Speaks::Enqueue(_) => 0,
             };
             self.propose(Command::Detach(Detach { ids: Some(alone), grace_ms }));
+        }
+    }
+
+    /// The server is about to stop. Clients of the enqueue protocol never notice the end of a
+    /// connection, so those that wait are told.
+    pub(crate) fn dismiss_waiters(&mut self) {
+        let waits = |connection: &Connection| {
+            connection.blocked && matches!(connection.speaks, Speaks::Enqueue(_))
+        };
+        let waiting: Vec<usize> =
+            self.connections.iter().filter(|(_, c)| waits(c)).map(|(at, _)| at).collect();
+        for at in waiting {
+            let connection = &mut self.connections[at];
+            let text = connection.speaks.error("STOPPING", "the server is stopping");
+            connection.out().extend_from_slice(&text);
+            connection.send();
+            self.close(at);
         }
     }
 

@@ -163,3 +163,46 @@ fn requests_may_be_together_or_in_pieces_and_nonsense_is_answered() {
     cut.0.shutdown(Shutdown::Write).unwrap();
     assert!(cut.next().starts_with(br#"{"RC":"4""#), "it may still be listening");
 }
+
+#[test]
+fn only_a_named_owner_is_shown() {
+    let server = Running::start();
+    let mut peer = Peer::to(&server);
+    let unnamed = r#"{"OP":"1","eleLock":{"name":"tab1","argument":["A"],"mode":"X","uuid":"1"}}"#;
+    assert_eq!(peer.say(unnamed), OK);
+    let second = unnamed.replace(r#""uuid":"1""#, r#""uuid":"2","waitTime":0"#);
+    assert_eq!(peer.say(&second), r#"{"RC":"1"}"#);
+    peer.send(r#"{"OP":"4","lockName":null,"lockOwner":null}"#);
+    let list = String::from_utf8_lossy(&peer.next()).into_owned();
+    assert!(list.contains(r#""owner":null"#), "{list}");
+    let shown = server.client().say("LOCKS");
+    assert!(shown.contains("owner 127.0.0.1:"), "other clients see where it comes from: {shown}");
+}
+
+#[test]
+fn too_many_connections_are_told_so_in_this_protocol_too() {
+    let server = Running::with(|config| config.connections = 1);
+    let mut first = Peer::to(&server);
+    assert_eq!(first.say(&lock("1", "E", "O_1", 0)), OK);
+    let told = String::from_utf8(Peer::to(&server).next()).unwrap();
+    assert!(told.starts_with(r#"{"RC":"4","MSG":"too many connections"#), "{told}");
+}
+
+/// Their client never notices that a connection has ended.
+#[test]
+fn who_waits_is_told_that_the_server_stops_and_waits_no_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = || Running::with(|config| config.data = Some(dir.path().into()));
+    let server = start();
+    let (mut first, mut second) = (Peer::to(&server), Peer::to(&server));
+    assert_eq!(first.say(&lock("1", "E", "O_1", 0)), OK);
+    second.send(&lock("2", "E", "O_2", 60_000));
+    let mut watch = server.client();
+    while !watch.say("LOCKS WAITERS").contains("state waiting") {}
+    server.stop();
+    let told = String::from_utf8(second.next()).unwrap();
+    assert_eq!(told, r#"{"RC":"4","MSG":"the server is stopping"}"#);
+    let server = start();
+    let listed = server.client().say("LOCKS WAITERS");
+    assert!(listed.contains("owner O_1") && !listed.contains("O_2"), "{listed}");
+}

@@ -88,6 +88,8 @@ pub struct Entry {
     pub mode: Mode,
     /// What it shows as its owner.
     pub owner: Text,
+    /// Whether it named that owner itself.
+    pub explicit: bool,
     /// Whose id it is.
     pub principal: Option<Text>,
     /// Held or waiting.

@@ -68,6 +68,8 @@ pub struct Grant {
 pub struct Blocker {
     /// What it shows as its owner.
     pub owner: Text,
+    /// Whether it named that owner itself.
+    pub explicit: bool,
     /// The mode of its first resource that conflicts.
     pub mode: Mode,
     /// Whether it holds or waits.

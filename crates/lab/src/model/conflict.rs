@@ -98,6 +98,7 @@ impl Model {
     pub(crate) fn describe(&self, blocker: &Request, request: &Request) -> Blocker {
         Blocker {
             owner: blocker.asked.party.owner.clone(),
+            explicit: blocker.asked.party.explicit,
             mode: first_conflict(blocker, request).expect("a blocker conflicts").mode,
             state: blocker.state(),
             token: blocker.token(),

@@ -194,6 +194,7 @@ impl Request {
                 resource: part.resource.clone(),
                 mode: part.mode,
                 owner: self.asked.party.owner.clone(),
+                explicit: self.asked.party.explicit,
                 principal: self.asked.party.principal.clone(),
                 state: self.state(),
                 held_ms: self.age(now),

@@ -5,11 +5,26 @@ pub(crate) mod enqueue;
 pub(crate) mod resp;
 
 use keylatch_table::{Command, Query};
+use keylatch_wire::Writer;
 
 /// What a connection speaks, and the state of that.
 pub(crate) enum Speaks {
     Resp(resp::Session),
     Enqueue(enqueue::Session),
+}
+
+impl Speaks {
+    /// Nothing was done, and why.
+    pub(crate) fn error(&self, code: &str, text: &str) -> Vec<u8> {
+        let mut out = Vec::new();
+        match self {
+            Speaks::Resp(session) => {
+                Writer { out: &mut out, protocol: session.protocol }.error(code, text);
+            }
+            Speaks::Enqueue(_) => enqueue::write_error(text, &mut out),
+        }
+        out
+    }
 }
 
 /// What one request asks for, and how it wants to be answered.

@@ -250,13 +250,5 @@ pub(super) fn no_room(connection: &Connection, answer: &Answer) -> Vec<u8> {
         }
         _ => "the disk of the log is full, and so is its reserve: try again when there is room",
     };
-    let mut out = Vec::new();
-    match &connection.speaks {
-        Speaks::Resp(session) => {
-            let protocol = session.protocol;
-            keylatch_wire::Writer { out: &mut out, protocol }.error("FULL", text);
-        }
-        Speaks::Enqueue(_) => enqueue::write_error(text, &mut out),
-    }
-    out
+    connection.speaks.error("FULL", text)
 }

@@ -122,8 +122,10 @@ impl Board {
     /// What a refusal says of a blocker.
     pub(crate) fn describe(&self, asker: Asker<'_>, blocker: u32, now: u64) -> Blocker {
         let request = &self.requests[blocker];
+        let party = self.parties.party(request.party);
         Blocker {
-            owner: self.parties.party(request.party).owner.clone(),
+            owner: party.owner.clone(),
+            explicit: party.explicit,
             mode: self.conflicting_mode(asker, blocker).expect("a blocker conflicts"),
             state: if request.waiting() { State::Waiting } else { State::Held },
             token: request.token,

@@ -42,6 +42,7 @@ impl Table {
                 resource: self.board.resources.get(part.resource).key.clone(),
                 mode: part.mode,
                 owner: party.owner.clone(),
+                explicit: party.explicit,
                 principal: party.principal.clone(),
                 state: if request.waiting() { State::Waiting } else { State::Held },
                 held_ms: now - request.since,

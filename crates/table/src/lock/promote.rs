@@ -96,8 +96,10 @@ impl Table {
                     )
             })
         });
+        let party = board.parties.party(request.party);
         Blocker {
-            owner: board.parties.party(request.party).owner.clone(),
+            owner: party.owner.clone(),
+            explicit: party.explicit,
             mode: mode.expect("a blocker conflicts").mode,
             state: crate::State::Held,
             token: request.token,

@@ -29,8 +29,10 @@ impl Replay<'_> {
     pub(super) fn described(&mut self, book: &Book, said: &Blocker, first: &Place, mode: Mode) {
         let live = book.live(first.slot).expect("who is in the way is live");
         let since = if live.held() { live.granted } else { live.arrived };
+        let party = &self.world.slots[usize::from(first.slot)].party;
         let right = Blocker {
-            owner: self.world.slots[usize::from(first.slot)].party.owner.clone(),
+            owner: party.owner.clone(),
+            explicit: party.explicit,
             mode,
             state: if first.held { State::Held } else { State::Waiting },
             token: live.token,

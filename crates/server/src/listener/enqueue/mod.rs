@@ -3,7 +3,7 @@
 mod reply;
 mod request;
 
-use keylatch_table::{Answer as Found, Command, Error, Event, Query, Reply, Target};
+use keylatch_table::{Answer as Found, Blocker, Command, Error, Event, Query, Reply, Target};
 
 use super::{Answer as AnyAnswer, Ask, Read};
 use crate::clock::Clock;
@@ -95,24 +95,29 @@ pub(crate) fn write_answer(answer: &Answer, outcome: &Reply, out: &mut Vec<u8>) 
         (_, Reply::Error(error)) => reply::error(out, &error.to_string()),
         (_, Reply::Granted(_) | Reply::Released | Reply::Promoted(_)) => reply::ok(out),
         (Answer::Promote, Reply::Busy(blocker)) => {
-            reply::promote_refused(out, Some(&blocker.owner));
+            reply::promote_refused(out, owner(blocker));
         }
         // Another one was promoted, or it ended otherwise: who asks has lost, and that is RC 2.
         (Answer::Promote, Reply::Lost(_)) => reply::promote_refused(out, None),
         (_, Reply::Busy(blocker) | Reply::Waiting(blocker)) => {
-            reply::refused(out, Some(&blocker.owner));
+            reply::refused(out, owner(blocker));
         }
         (_, Reply::NotHeld | Reply::Lost(_)) => reply::error(out, DOES_NOT_EXIST),
         (_, other) => unreachable!("no command is answered so: {other:?}"),
     }
 }
 
+/// Only an owner that was named: what else is shown of a client means nothing to these clients.
+fn owner(blocker: &Blocker) -> Option<&str> {
+    blocker.explicit.then_some(&*blocker.owner)
+}
+
 /// The outcome of a lock that waited.
 pub(crate) fn write_outcome_of(event: &Event, out: &mut Vec<u8>) {
     match event {
         Event::Granted { .. } => reply::ok(out),
-        Event::TimedOut { blocker, .. } => reply::refused(out, Some(&blocker.owner)),
-        Event::Deadlocked { deadlock, .. } => reply::refused(out, Some(&deadlock.blocker.owner)),
+        Event::TimedOut { blocker, .. } => reply::refused(out, owner(blocker)),
+        Event::Deadlocked { deadlock, .. } => reply::refused(out, owner(&deadlock.blocker)),
         Event::Withdrawn { .. } => reply::error(out, DOES_NOT_EXIST),
         Event::Lost { .. } | Event::Task(_) => unreachable!("not the outcome of a wait"),
     }

@@ -69,7 +69,7 @@ impl<'a> ListEntry<'a> {
             uuid: entry.alias.as_deref(),
             resource: &entry.resource,
             mode: entry.mode,
-            owner: Some(&entry.owner),
+            owner: entry.explicit.then_some(&entry.owner),
             wait_ms: entry.wait_ms,
             timeout_ms: entry.lease_asked_ms,
             arrived_unix_ms,
