@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::Running;
+use common::{Running, until_waiting};
 use keylatch_wire::Value;
 
 #[test]
@@ -63,17 +63,6 @@ fn a_waiting_lock_blocks_its_connection_and_is_granted_in_turn() {
     assert_eq!(ann.say("UNLOCK a"), "1");
     assert_eq!(bob.next(), "status=granted id=b");
     assert_eq!(bob.next(), "behind", "answered after the lock it stood behind");
-}
-
-fn until_waiting(client: &mut common::Client, count: usize) {
-    loop {
-        let Value::Array(all) = client.ask("LOCKS WAITERS") else { panic!("a list") };
-        let waits = |entry: &&Value| entry.field("state").unwrap().is("waiting");
-        if all.iter().filter(waits).count() == count {
-            return;
-        }
-        std::thread::yield_now();
-    }
 }
 
 #[test]
