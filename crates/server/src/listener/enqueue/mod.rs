@@ -3,6 +3,9 @@
 mod reply;
 mod request;
 
+#[cfg(feature = "fuzzing")]
+pub use request::fuzz;
+
 use keylatch_table::{Answer as Found, Command, Error, Event, Query, Reply, Target};
 
 use super::{Answer as AnyAnswer, Ask, Read};
