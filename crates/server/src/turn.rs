@@ -162,16 +162,18 @@ impl Turns {
         !self.again.is_empty()
     }
 
-    pub(crate) fn accept(&mut self, listener: &TcpListener, speaks: fn() -> Speaks) {
+    /// Takes everyone who waits at the door. False if some had to be left there: nobody says when
+    /// they can be let in, so it has to be tried again.
+    pub(crate) fn accept(&mut self, listener: &TcpListener, speaks: fn() -> Speaks) -> bool {
         loop {
             match listener.accept() {
                 Ok((stream, address)) => self.welcome(stream, address, speaks()),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     // Out of descriptors, most likely; others may be closed by and by.
                     tracing::warn!(%error, "a connection could not be accepted");
-                    return;
+                    return false;
                 }
             }
         }
