@@ -91,6 +91,7 @@ impl Serve {
             )
             .with_writer(std::io::stderr)
             .init();
+        crate::descriptors::raise(config.connections);
         let data = config.data.clone();
         let server = Server::bind(config)?;
         say_hello(server.addresses(), data.as_deref());
