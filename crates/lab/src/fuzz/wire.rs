@@ -132,6 +132,7 @@ fn any_reply(bytes: &[u8]) {
         Ok(Some((value, taken))) => {
             assert!(*taken <= bytes.len());
             assert!(parts(value) <= *taken, "more parts than bytes");
+            assert!(bytes[..*taken].ends_with(b"\r\n"), "it does not end with a line");
             *taken
         }
         Ok(None) | Err(_) => bytes.len(),
