@@ -77,7 +77,8 @@ fn load(server: Server, round: u64, known: &Mutex<Acknowledged>) -> (String, End
     std::thread::scope(|scope| {
         for worker in 0..4 {
             let name = format!("{round}-{worker}");
-            scope.spawn(move || work(address, &name, u64::MAX, known));
+            // Enough for every case; one that does not stop is noticed.
+            scope.spawn(move || work(address, &name, 5_000, known));
         }
     });
     (id, server.ended())
