@@ -1,6 +1,7 @@
 //! The binary `keylatch`.
 
 mod bench;
+mod descriptors;
 mod serve;
 
 use std::process::ExitCode;

@@ -61,6 +61,7 @@ struct File {
     frame_bytes: Option<usize>,
     unread_bytes: Option<usize>,
     handshake_ms: Option<u64>,
+    incomplete_ms: Option<u64>,
     idle_ms: Option<u64>,
     grace_ms: Option<u64>,
     log: LogFile,
@@ -91,6 +92,7 @@ impl Serve {
             )
             .with_writer(std::io::stderr)
             .init();
+        crate::descriptors::raise(config.connections);
         let data = config.data.clone();
         let server = Server::bind(config)?;
         say_hello(server.addresses(), data.as_deref());
@@ -138,6 +140,7 @@ impl Serve {
         set(&mut config.unread_bytes, file.unread_bytes);
         let set = |to: &mut Duration, ms: Option<u64>| *to = ms.map_or(*to, Duration::from_millis);
         set(&mut config.handshake, file.handshake_ms);
+        set(&mut config.incomplete, file.incomplete_ms);
         set(&mut config.idle, file.idle_ms);
         set(&mut config.grace, file.grace_ms);
         let set = |to: &mut u64, value: Option<u64>| *to = value.unwrap_or(*to);

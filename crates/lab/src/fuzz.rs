@@ -7,9 +7,14 @@
 //! | [`commands`] | times and encoded commands | one form of bytes; the table does what the model does |
 //! | [`script`] | choices among few ids, resources, owners | the table does what the model does |
 //! | [`snapshot`] | a snapshot, its checksum repaired | refused, or a sound table with one form of bytes |
+//! | [`resp`] | what a client sends | the same requests however it is cut into pieces |
+//! | [`reply`] | what a server sends, or choices of values | read when whole; what is written reads back |
+//!
+//! The target `enqueue` has its body in `keylatch-server`, whose parser is private.
 
 mod script;
 mod snapshot;
+mod wire;
 
 use keylatch_table::{
     Answer, Command, Detach, LocksQuery, Query, Reply, Settings, State, Table, TaskEntry,
@@ -21,6 +26,7 @@ use crate::{generate::Profile, model::Model};
 
 pub use script::{script, script_beside};
 pub use snapshot::{assert_one_snapshot, head, readings, snapshot};
+pub use wire::{reply, resp};
 
 /// Times and counters stay below this: half of where the table itself stops, so that nothing that
 /// is added to them gets there.

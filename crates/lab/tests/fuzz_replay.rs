@@ -20,12 +20,17 @@ use keylatch_table::{Answer, Command, Query, Settings, Table};
 
 /// Made inputs a target: a few seconds in a dev build.
 const MADE: u64 = 2_000;
+/// The same for parsers, which are quick.
+const MADE_FOR_PARSERS: u64 = 50_000;
 
 type Target = (&'static str, fn(&[u8]));
 
 const COMMANDS: Target = ("commands", fuzz::commands);
 const SCRIPT: Target = ("script", fuzz::script);
 const SNAPSHOT: Target = ("snapshot", fuzz::snapshot);
+const RESP: Target = ("resp", fuzz::resp);
+const REPLY: Target = ("reply", fuzz::reply);
+const ENQUEUE: Target = ("enqueue", keylatch_server::fuzzing::enqueue);
 
 fn folder(target: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target)
@@ -106,6 +111,100 @@ fn image_input(seed: u64, steps: usize) -> Vec<u8> {
     body.unwrap_or(image)
 }
 
+/// Requests of words that mean something somewhere, behind a byte that cuts them into pieces.
+fn requests(seed: u64) -> Vec<u8> {
+    const WORDS: [&str; 30] = [
+        "LOCK",
+        "UNLOCK",
+        "RENEW",
+        "REVOKE",
+        "LOCKS",
+        "SET",
+        "DEL",
+        "PEXPIRE",
+        "HELLO",
+        "CLIENT",
+        "ARG",
+        "MODE",
+        "AND",
+        "OWNER",
+        "LEASE",
+        "WAIT",
+        "ID",
+        "META",
+        "DETECT",
+        "ASYNC",
+        "NX",
+        "PX",
+        "REASON",
+        "k",
+        "@",
+        "\\@x",
+        "2",
+        "18446744073709551616",
+        "",
+        "é",
+    ];
+    let mut random = Random::new(seed);
+    let mut input = vec![random.bits() as u8];
+    for _ in 0..random.between(1, 4) {
+        let words: Vec<&str> = (0..random.between(1, 12)).map(|_| *random.pick(&WORDS)).collect();
+        if random.percent(20) {
+            input.extend(format!("{}\r\n", words.join(" ")).bytes());
+            continue;
+        }
+        input.extend(format!("*{}\r\n", words.len()).bytes());
+        input.extend(
+            words.iter().flat_map(|word| format!("${}\r\n{word}\r\n", word.len()).into_bytes()),
+        );
+    }
+    input
+}
+
+/// JSON that is made of what requests are made of.
+fn json(seed: u64) -> Vec<u8> {
+    const PARTS: [&str; 32] = [
+        "{",
+        "}",
+        "[",
+        "]",
+        ",",
+        ":",
+        " ",
+        "\"OP\"",
+        "\"1\"",
+        "\"2\"",
+        "\"4\"",
+        "\"eleLock\"",
+        "\"name\"",
+        "\"argument\"",
+        "\"mode\"",
+        "\"E\"",
+        "\"owner\"",
+        "\"waitTime\"",
+        "\"timeout\"",
+        "\"uuid\"",
+        "\"lockUUID\"",
+        "\"@\"",
+        "0",
+        "-1.5e3",
+        "1e999",
+        "null",
+        "true",
+        "false",
+        "\"\\u00e9\"",
+        "\"\\ud800\"",
+        "9007199254740993",
+        r#"{"OP":"1","eleLock":{"name":"n","argument":["A"],"mode":"X","uuid":"u"}}"#,
+    ];
+    let mut random = Random::new(seed);
+    let mut input = vec![random.bits() as u8];
+    for _ in 0..random.between(1, 40) {
+        input.extend(random.pick(&PARTS).bytes());
+    }
+    input
+}
+
 /// A few changes of the kind that a fuzzer makes.
 fn mutate(random: &mut Random, input: &mut Vec<u8>, other: &[u8]) {
     for _ in 0..random.between(1, 4) {
@@ -132,12 +231,12 @@ fn mutate(random: &mut Random, input: &mut Vec<u8>, other: &[u8]) {
 }
 
 /// Replays the corpus, then as many inputs again and again, changed and made anew.
-fn replay(target: Target, make: impl Fn(u64) -> Vec<u8>) {
+fn replay(target: Target, made: u64, make: impl Fn(u64) -> Vec<u8>) {
     let corpus = corpus(target.0);
     for (name, input) in &corpus {
         passes(target, name, input);
     }
-    for seed in 0..MADE {
+    for seed in 0..made {
         let mut random = Random::new(seed);
         let mut input = match seed % 4 {
             0 => make(seed),
@@ -152,17 +251,44 @@ fn replay(target: Target, make: impl Fn(u64) -> Vec<u8>) {
 
 #[test]
 fn commands_pass_from_the_corpus_and_from_seeds() {
-    replay(COMMANDS, |seed| if seed % 3 == 0 { bytes(seed, 200) } else { log(seed, 12) });
+    replay(COMMANDS, MADE, |seed| if seed % 3 == 0 { bytes(seed, 200) } else { log(seed, 12) });
 }
 
 #[test]
 fn scripts_pass_from_the_corpus_and_from_seeds() {
-    replay(SCRIPT, |seed| bytes(seed, 300));
+    replay(SCRIPT, MADE, |seed| bytes(seed, 300));
 }
 
 #[test]
 fn snapshots_pass_from_the_corpus_and_from_seeds() {
-    replay(SNAPSHOT, |seed| if seed % 3 == 0 { bytes(seed, 200) } else { image_input(seed, 25) });
+    replay(
+        SNAPSHOT,
+        MADE,
+        |seed| if seed % 3 == 0 { bytes(seed, 200) } else { image_input(seed, 25) },
+    );
+}
+
+#[test]
+fn requests_pass_from_the_corpus_and_from_seeds() {
+    replay(
+        RESP,
+        MADE_FOR_PARSERS,
+        |seed| if seed % 3 == 0 { bytes(seed, 300) } else { requests(seed) },
+    );
+}
+
+#[test]
+fn replies_pass_from_the_corpus_and_from_seeds() {
+    replay(REPLY, MADE_FOR_PARSERS, |seed| bytes(seed, 300));
+}
+
+#[test]
+fn enqueue_requests_pass_from_the_corpus_and_from_seeds() {
+    replay(
+        ENQUEUE,
+        MADE_FOR_PARSERS,
+        |seed| if seed % 3 == 0 { bytes(seed, 300) } else { json(seed) },
+    );
 }
 
 // ---- the controls: what is wrong is noticed -------------------------------------------------

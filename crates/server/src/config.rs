@@ -23,6 +23,8 @@ pub struct Config {
     pub unread_bytes: usize,
     /// A connection that has sent nothing within this time is cut off.
     pub handshake: Duration,
+    /// A connection that has begun a request and not finished it within this time is cut off.
+    pub incomplete: Duration,
     /// A connection that has neither sent nor got anything for this long, and holds and waits for
     /// nothing here, is cut off; zero never.
     pub idle: Duration,
@@ -64,6 +66,7 @@ impl Default for Config {
             frame_bytes: 128 * 1024,
             unread_bytes: 16 * 1024 * 1024,
             handshake: Duration::from_secs(10),
+            incomplete: Duration::from_secs(10),
             idle: Duration::ZERO,
             grace: Duration::from_secs(2),
             log: LogSizes::default(),

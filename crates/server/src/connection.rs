@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use keylatch_table::{RequestId, Text};
 use mio::net::TcpStream;
@@ -61,6 +61,10 @@ pub(crate) struct Connection {
     pub(crate) active: Instant,
     /// Whether it has sent anything at all.
     pub(crate) greeted: bool,
+    /// How many requests it has sent.
+    pub(crate) requests: u64,
+    /// Since when, and behind how many requests, it owes the rest of one.
+    pub(crate) owes: Option<(Instant, u64)>,
 }
 
 /// What came of reading.
@@ -103,6 +107,8 @@ impl Connection {
             wants_room: false,
             active: Instant::now(),
             greeted: false,
+            requests: 0,
+            owes: None,
         }
     }
 
@@ -120,6 +126,20 @@ impl Connection {
                 Err(_) => Incoming::End,
             };
         }
+    }
+
+    /// Whether it has begun a request and not finished it for longer than `limit`. To be asked now
+    /// and then.
+    pub(crate) fn is_slow(&mut self, now: Instant, limit: Duration) -> bool {
+        let begun = !self.input.is_empty()
+            || matches!(&self.speaks, Speaks::Enqueue(session) if session.has_bytes());
+        let ours = self.open > 0 || self.blocked || self.held_back || self.queued;
+        self.owes = match self.owes {
+            _ if !begun || ours => None,
+            Some((since, behind)) if behind == self.requests => Some((since, behind)),
+            _ => Some((now, self.requests)),
+        };
+        self.owes.is_some_and(|(since, _)| now - since > limit)
     }
 
     /// Where answers are written.

@@ -7,6 +7,9 @@
 mod clock;
 mod config;
 mod connection;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod listener;
 mod log;
 mod outbox;

@@ -144,7 +144,16 @@ impl Server {
     /// Serves until it is stopped.
     pub fn run(self) -> Result<(), ServerError> {
         let Server { poll, listeners, stop, turns, log, table, clock } = self;
-        let mut serving = Serving { poll, listeners, stop, turns, table, clock, stalled: None };
+        let mut serving = Serving {
+            poll,
+            listeners,
+            stop,
+            turns,
+            table,
+            clock,
+            stalled: None,
+            left_at_the_door: None,
+        };
         match log {
             Log::Memory => serving.run_in_memory(),
             Log::Durable { runtime, node } => runtime.block_on(serving.run_durably(*node)),
@@ -179,6 +188,8 @@ struct Serving {
     clock: Clock,
     /// The log has no room even for what nobody asked for; not before then is it tried again.
     stalled: Option<Instant>,
+    /// Some could not be let in: how many connections there were then, and when that was.
+    left_at_the_door: Option<(usize, Instant)>,
 }
 
 /// Events of one look at the sockets.
@@ -299,18 +310,15 @@ impl Serving {
     /// Takes what has arrived, and what is due.
     fn arrive(&mut self, events: &Events) {
         self.turns.resume();
+        // Nobody says when there are descriptors again: someone has left, or time has passed.
+        let again = self.left_at_the_door.is_some_and(|(connections, since)| {
+            self.turns.connection_count() < connections || since.elapsed() >= Duration::from_secs(1)
+        });
+        let (mut resp, mut enqueue) = (again, again);
         for event in events {
             match event.token() {
-                RESP => {
-                    if let Some(listener) = &self.listeners.resp {
-                        self.turns.accept(listener, || Speaks::Resp(resp::Session::default()));
-                    }
-                }
-                ENQUEUE => {
-                    if let Some(listener) = &self.listeners.enqueue {
-                        self.turns.accept(listener, || Speaks::Enqueue(enqueue::Session::new()));
-                    }
-                }
+                RESP => resp = true,
+                ENQUEUE => enqueue = true,
                 STOP => {}
                 Token(number) => {
                     let ended = event.is_read_closed() || event.is_error();
@@ -319,6 +327,11 @@ impl Serving {
                     self.turns.ready(at, readable, event.is_writable(), ended);
                 }
             }
+        }
+        if (resp || enqueue) && !self.accept(resp, enqueue) {
+            self.left_at_the_door = Some((self.turns.connection_count(), Instant::now()));
+        } else if resp && enqueue {
+            self.left_at_the_door = None;
         }
         self.turns.sweep();
         if self.stalled.is_some_and(|until| Instant::now() < until) {
@@ -330,6 +343,18 @@ impl Serving {
         if self.is_tick_due() {
             self.turns.propose(Command::Tick);
         }
+    }
+
+    /// Lets in those who wait. False if some are still there.
+    fn accept(&mut self, resp: bool, enqueue: bool) -> bool {
+        let mut all = true;
+        if let Some(listener) = self.listeners.resp.as_ref().filter(|_| resp) {
+            all &= self.turns.accept(listener, || Speaks::Resp(resp::Session::default()));
+        }
+        if let Some(listener) = self.listeners.enqueue.as_ref().filter(|_| enqueue) {
+            all &= self.turns.accept(listener, || Speaks::Enqueue(enqueue::Session::new()));
+        }
+        all
     }
 
     /// Something ends now; or time must be logged, because a lease or a wait is running and the last

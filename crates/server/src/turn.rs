@@ -162,16 +162,18 @@ impl Turns {
         !self.again.is_empty()
     }
 
-    pub(crate) fn accept(&mut self, listener: &TcpListener, speaks: fn() -> Speaks) {
+    /// Takes everyone who waits at the door. False if some had to be left there: nobody says when
+    /// they can be let in, so it has to be tried again.
+    pub(crate) fn accept(&mut self, listener: &TcpListener, speaks: fn() -> Speaks) -> bool {
         loop {
             match listener.accept() {
                 Ok((stream, address)) => self.welcome(stream, address, speaks()),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     // Out of descriptors, most likely; others may be closed by and by.
                     tracing::warn!(%error, "a connection could not be accepted");
-                    return;
+                    return false;
                 }
             }
         }
@@ -345,6 +347,7 @@ impl Turns {
                 }
                 Read::Ask(bytes, ask) => {
                     taken += bytes;
+                    connection.requests += 1;
                     self.batch.bytes += bytes;
                     if matches!(ask, Ask::Change(..)) && connection.asked {
                         // Behind a question: it waits until that is answered.
@@ -546,17 +549,20 @@ impl Turns {
             return;
         }
         self.swept = now;
-        let (handshake, idle) = (self.config.handshake, self.config.idle);
-        let silent = |connection: &Connection| {
+        let Config { handshake, incomplete, idle, .. } = self.config;
+        let silent = |connection: &mut Connection| {
             let since = now - connection.active;
             let busy = connection.open > 0
                 || !connection.waiting.is_empty()
                 || !connection.held.is_empty()
                 || connection.subscribed;
-            (!connection.greeted && since > handshake) || (!idle.is_zero() && !busy && since > idle)
+            connection.is_slow(now, incomplete)
+                || (!connection.greeted && since > handshake)
+                || (!idle.is_zero() && !busy && since > idle)
         };
+        let all = self.connections.iter_mut();
         let cut: Vec<usize> =
-            self.connections.iter().filter(|(_, c)| silent(c)).map(|(at, _)| at).collect();
+            all.filter_map(|(at, connection)| silent(connection).then_some(at)).collect();
         for at in cut {
             self.close(at);
         }

@@ -2,45 +2,10 @@
 
 mod common;
 
-use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
-use std::time::Duration;
+use std::io::Write;
+use std::net::Shutdown;
 
-use common::Running;
-
-struct Peer(TcpStream);
-
-impl Peer {
-    fn to(server: &Running) -> Peer {
-        let stream = TcpStream::connect(server.addresses.enqueue.unwrap()).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        Peer(stream)
-    }
-
-    fn send(&mut self, text: &str) {
-        self.0.write_all(text.as_bytes()).unwrap();
-    }
-
-    /// The next chunk: a reply is always written at once.
-    fn next(&mut self) -> Vec<u8> {
-        let mut room = [0; 8_192];
-        let count = self.0.read(&mut room).unwrap();
-        room[..count].to_vec()
-    }
-
-    fn say(&mut self, text: &str) -> String {
-        self.send(text);
-        String::from_utf8(self.next()).unwrap()
-    }
-}
-
-fn lock(uuid: &str, mode: &str, owner: &str, wait: u64) -> String {
-    format!(
-        r#"{{"OP":"1","eleLock":{{"name":"tab1","argument":["A","@"],"mode":"{mode}","owner":"{owner}","waitTime":{wait},"timeout":0,"uuid":"{uuid}"}}}}"#
-    )
-}
-
-const OK: &str = r#"{"RC":"0"}"#;
+use common::{OK, Peer, Running, lock};
 
 #[test]
 fn locks_are_taken_refused_and_given_up() {
@@ -138,7 +103,7 @@ fn requests_may_be_together_or_in_pieces_and_nonsense_is_answered() {
     let mut peer = Peer::to(&server);
     let both = format!("{}  {}", lock("1", "E", "O_1", 0), r#"{"OP":"2","lockUUID":"1"}"#);
     for byte in both.as_bytes() {
-        peer.0.write_all(&[*byte]).unwrap();
+        peer.stream.write_all(&[*byte]).unwrap();
     }
     let mut got = Vec::new();
     while got.len() < 2 * OK.len() {
@@ -160,7 +125,7 @@ fn requests_may_be_together_or_in_pieces_and_nonsense_is_answered() {
     assert_eq!(other.say(&lock("3", "E", "O_3", 0)), OK, "the rest of the other was discarded");
     let mut cut = Peer::to(&server);
     cut.send(r#"{"OP":"1","#);
-    cut.0.shutdown(Shutdown::Write).unwrap();
+    cut.stream.shutdown(Shutdown::Write).unwrap();
     assert!(cut.next().starts_with(br#"{"RC":"4""#), "it may still be listening");
 }
 

@@ -2,9 +2,11 @@
 
 mod common;
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::time::Duration;
 
-use common::Running;
+use common::{Running, until_waiting};
 use keylatch_wire::Value;
 
 #[test]
@@ -63,17 +65,6 @@ fn a_waiting_lock_blocks_its_connection_and_is_granted_in_turn() {
     assert_eq!(ann.say("UNLOCK a"), "1");
     assert_eq!(bob.next(), "status=granted id=b");
     assert_eq!(bob.next(), "behind", "answered after the lock it stood behind");
-}
-
-fn until_waiting(client: &mut common::Client, count: usize) {
-    loop {
-        let Value::Array(all) = client.ask("LOCKS WAITERS") else { panic!("a list") };
-        let waits = |entry: &&Value| entry.field("state").unwrap().is("waiting");
-        if all.iter().filter(waits).count() == count {
-            return;
-        }
-        std::thread::yield_now();
-    }
 }
 
 #[test]
@@ -325,6 +316,27 @@ fn too_many_connections_are_told_so() {
 fn who_says_nothing_is_cut_off() {
     let server = Running::with(|config| config.handshake = Duration::from_millis(1));
     assert!(server.client().is_closed());
+}
+
+#[test]
+fn who_does_not_finish_a_request_is_cut_off_and_who_waits_is_not() {
+    let server = Running::with(|config| config.incomplete = Duration::from_millis(1));
+    let (mut slow, mut waiter, mut idle) = (server.client(), server.client(), server.client());
+    assert_eq!(idle.say("LOCK k ID a LEASE 0"), "status=granted id=a");
+    // What stands behind a lock that waits is not owed: it cannot be taken yet.
+    waiter.send("LOCK k ID b WAIT 60000");
+    until_waiting(&mut idle, 1);
+    waiter.send_bytes(b"*2\r\n$4\r\nEC");
+    slow.say("PING");
+    slow.send_bytes(b"*2\r\n$4\r\nEC");
+    assert!(slow.is_closed());
+    let mut enqueue = TcpStream::connect(server.addresses.enqueue.unwrap()).unwrap();
+    enqueue.write_all(br#"{"OP":"4","lockName":"#).unwrap();
+    assert_eq!(enqueue.read(&mut [0; 100]).unwrap(), 0, "closed");
+    assert_eq!(idle.say("UNLOCK a"), "1", "who owes nothing stays");
+    assert_eq!(waiter.next(), "status=granted id=b");
+    waiter.send_bytes(b"HO\r\n$2\r\nhi\r\n");
+    assert_eq!(waiter.next(), "hi");
 }
 
 #[test]

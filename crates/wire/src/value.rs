@@ -65,7 +65,7 @@ fn read(buffer: &[u8], at: &mut usize, depth: usize) -> Result<Option<Value>, Va
                 let length = bounded(length)?;
                 let Some(bytes) = buffer.get(*at..*at + length + 2) else { return Ok(None) };
                 *at += length + 2;
-                let bytes = bytes[..length].to_vec();
+                let bytes = bytes.strip_suffix(b"\r\n").ok_or(ValueError::Malformed)?.to_vec();
                 if kind == b'!' {
                     Value::Error(String::from_utf8_lossy(&bytes).into_owned())
                 } else {
@@ -204,7 +204,8 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_and_nothing_is_set_aside_for_it() {
-        for bad in [&b"?\r\n"[..], b"\r\n", b":x\r\n", b"+a\n", b"$-2\r\n", b",x\r\n"] {
+        for bad in [&b"?\r\n"[..], b"\r\n", b":x\r\n", b"+a\n", b"$-2\r\n", b",x\r\n", b"$1\r\nabc"]
+        {
             assert_eq!(read_value(bad), Err(ValueError::Malformed), "{bad:?}");
         }
         assert_eq!(read_value(b"$9999999999\r\n"), Err(ValueError::TooLong));

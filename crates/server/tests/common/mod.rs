@@ -164,3 +164,61 @@ pub(crate) fn show(value: &Value) -> String {
         Value::Push(values) => format!("push {}", parts(values)),
     }
 }
+
+/// A client of the enqueue port.
+pub(crate) struct Peer {
+    pub(crate) stream: TcpStream,
+}
+
+impl Peer {
+    pub(crate) fn to(server: &Running) -> Peer {
+        let stream = TcpStream::connect(server.addresses.enqueue.unwrap()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        Peer { stream }
+    }
+
+    pub(crate) fn send(&mut self, text: &str) {
+        self.stream.write_all(text.as_bytes()).unwrap();
+    }
+
+    /// The next chunk: a reply is always written at once.
+    pub(crate) fn next(&mut self) -> Vec<u8> {
+        let mut room = [0; 8_192];
+        let count = self.stream.read(&mut room).unwrap();
+        room[..count].to_vec()
+    }
+
+    pub(crate) fn say(&mut self, text: &str) -> String {
+        self.send(text);
+        String::from_utf8(self.next()).unwrap()
+    }
+
+    pub(crate) fn unlock(&mut self, uuid: &str) -> String {
+        self.say(&format!(r#"{{"OP":"2","lockUUID":"{uuid}"}}"#))
+    }
+}
+
+/// A lock of the enqueue protocol, on (A, anything), with the usual timeout.
+pub(crate) fn lock(uuid: &str, mode: &str, owner: &str, wait: u64) -> String {
+    lock_for(uuid, mode, owner, wait, 0)
+}
+
+pub(crate) fn lock_for(uuid: &str, mode: &str, owner: &str, wait: u64, timeout: u64) -> String {
+    format!(
+        r#"{{"OP":"1","eleLock":{{"name":"tab1","argument":["A","@"],"mode":"{mode}","owner":"{owner}","waitTime":{wait},"timeout":{timeout},"uuid":"{uuid}"}}}}"#
+    )
+}
+
+pub(crate) const OK: &str = r#"{"RC":"0"}"#;
+
+/// Until so many wait.
+pub(crate) fn until_waiting(client: &mut Client, count: usize) {
+    loop {
+        let Value::Array(all) = client.ask("LOCKS WAITERS") else { panic!("a list") };
+        let waits = |entry: &&Value| entry.field("state").unwrap().is("waiting");
+        if all.iter().filter(waits).count() == count {
+            return;
+        }
+        std::thread::yield_now();
+    }
+}

@@ -3,6 +3,9 @@
 mod reply;
 mod request;
 
+#[cfg(feature = "fuzzing")]
+pub use request::fuzz;
+
 use keylatch_table::{Answer as Found, Blocker, Command, Error, Event, Query, Reply, Target};
 
 use super::{Answer as AnyAnswer, Ask, Read};
@@ -30,6 +33,11 @@ pub(crate) enum Answer {
 impl Session {
     pub(crate) fn new() -> Session {
         Session { splitter: Splitter::new(), buffer: Vec::new() }
+    }
+
+    /// Whether it has some of a request, or more than one.
+    pub(crate) fn has_bytes(&self) -> bool {
+        !self.buffer.is_empty()
     }
 
     /// Takes all of the input, and reads the next request of what it has.

@@ -9,6 +9,8 @@
 //! feature `arbitrary_precision` keeps the text as well, but it changes `Number` for the whole
 //! workspace; `raw_value` only adds a type.)
 
+#[cfg(feature = "fuzzing")]
+mod fuzz;
 mod number;
 mod scan;
 mod split;
@@ -22,6 +24,8 @@ use keylatch_table::{Acquire, Extra, Field, LocksQuery, Mode, Part, Party, Reque
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+#[cfg(feature = "fuzzing")]
+pub use fuzz::fuzz;
 #[cfg(test)]
 use split::Malformed;
 pub(crate) use split::Splitter;

@@ -39,7 +39,11 @@ impl Machine {
         snapshot::remove_new(dir);
         let (table, state) = match snapshot::open(dir)? {
             Some(mut file) => {
-                let (meta, table) = snapshot::read(&mut file, hash_seed)?;
+                let read = snapshot::read(&mut file, hash_seed);
+                let (meta, table) = read.map_err(|error| {
+                    let path = dir.join("snapshot");
+                    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+                })?;
                 (table, State::from(meta))
             }
             None => (Table::new(settings.clone(), 0, hash_seed), State::default()),
@@ -54,6 +58,11 @@ impl Machine {
 
     pub(crate) fn table(&self) -> Arc<Mutex<Table>> {
         Arc::clone(&self.table)
+    }
+
+    /// The last entry that has been applied.
+    pub(crate) fn last(&self) -> Option<LogId> {
+        self.state.lock().last
     }
 
     fn apply_changes(&self, changes: &super::types::Changes) -> io::Result<Vec<Applied>> {

@@ -13,6 +13,8 @@ mod machine;
 mod node;
 mod snapshot;
 mod storage;
+#[cfg(test)]
+mod suite;
 mod types;
 
 pub(crate) use node::Node;

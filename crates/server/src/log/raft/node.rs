@@ -7,7 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keylatch_table::{Applied, Command, Settings, Table};
+use keylatch_table::{Answer, Applied, Command, Query, Settings, Table};
+use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::{RPCError, Unreachable};
 use openraft::network::RPCOption;
 use openraft::network::v2::RaftNetworkV2;
@@ -20,7 +21,7 @@ use parking_lot::Mutex;
 use super::bytes;
 use super::machine::Machine;
 use super::storage::Log;
-use super::types::{Changes, Raft, Types};
+use super::types::{Changes, LogId, Raft, Types};
 use crate::config::LogSizes;
 use crate::log::store::{Options, Store, StoreError};
 
@@ -84,6 +85,7 @@ impl Node {
         let purged = purged.transpose().map_err(unreadable)?;
         let log = Log::new(store, entries, purged, vote);
         let machine = Machine::open(dir, settings, hash_seed)?;
+        check_together(dir, &log, purged.as_ref(), machine.last().as_ref())?;
         let table = machine.table();
         let failed = |error: &dyn std::fmt::Display| NodeError::Failed(error.to_string());
         let config = Config {
@@ -96,6 +98,12 @@ impl Node {
         let new = log.is_empty();
         let raft = Raft::new(SELF, config, Alone, log.clone(), machine).await;
         let raft = raft.map_err(|error| failed(&error))?;
+        // Whoever waits is only told that it ended.
+        let metrics = raft.metrics();
+        let failed = |error: &dyn std::fmt::Display| match &metrics.borrow_watched().running_state {
+            Err(cause) => NodeError::Failed(cause.to_string()),
+            Ok(()) => failed(error),
+        };
         if new {
             let members = BTreeMap::from([(SELF, BasicNode::default())]);
             raft.initialize(members).await.map_err(|error| failed(&error))?;
@@ -103,7 +111,9 @@ impl Node {
         let minute = Some(Duration::from_secs(60));
         raft.wait_for_recovery(minute).await.map_err(|error| failed(&error))?;
         let mut node = Node { raft, log, table, snapshot_bytes, snapshot_at: 0 };
-        if new {
+        // Not only if the log is new: a start that was broken off leaves a log without them.
+        let stats = node.table.lock().query(0, &Query::Stats);
+        if matches!(stats, Answer::Stats(stats) if stats.token == 0) {
             let settings = Command::Settings(Box::new(settings.clone()));
             let first = node.commit(0, &[Command::TokenFloor(token), settings]).await?;
             first.ok_or_else(|| NodeError::Store(format!("no room in {}", dir.display())))?;
@@ -154,6 +164,30 @@ impl Node {
     pub(crate) async fn close(self) -> Result<(), NodeError> {
         self.raft.shutdown().await.map_err(|error| NodeError::Failed(error.to_string()))
     }
+}
+
+/// A snapshot and a log that begins behind it are nothing without each other: with one of them gone
+/// the table would have fewer locks than were granted.
+fn check_together(
+    dir: &Path,
+    log: &Log,
+    purged: Option<&LogId>,
+    applied: Option<&LogId>,
+) -> Result<(), NodeError> {
+    let index = |log_id: Option<&LogId>| log_id.map(|log_id| log_id.index);
+    let (gone, other, why) = if index(purged) > index(applied) {
+        ("snapshot", "log", "older than the log, which begins behind it")
+    } else if log.is_empty() && applied.is_some() {
+        ("log", "snapshot", "empty, though there is a snapshot")
+    } else {
+        return Ok(());
+    };
+    Err(NodeError::Store(format!(
+        "{} is missing or {why}: granted locks would be forgotten. Restore it together with {} from a \
+         backup, or start with an empty data directory if nothing in it matters",
+        dir.join(gone).display(),
+        dir.join(other).display(),
+    )))
 }
 
 /// No network: there is nobody to talk to.

@@ -104,7 +104,7 @@ pub(crate) fn read_meta(file: &mut File) -> io::Result<Meta> {
 }
 
 fn read_head(body: &[u8]) -> io::Result<(Meta, usize)> {
-    let head = bytes::decode_snapshot_head(body).map_err(io::Error::other)?;
+    let head = bytes::decode_snapshot_head(body).map_err(|_| damaged("its head"))?;
     let (last_log_id, membership_at, membership, length) = head;
     let last_membership = StoredMembership::new(membership_at, membership);
     Ok((Meta { last_log_id, last_membership }, length))
