@@ -156,7 +156,11 @@ impl Server {
         };
         match log {
             Log::Memory => serving.run_in_memory(),
-            Log::Durable { runtime, node } => runtime.block_on(serving.run_durably(*node)),
+            // As a task: to wake the future that is blocked on costs system calls, each time.
+            Log::Durable { runtime, node } => runtime.block_on(async move {
+                let serving = tokio::spawn(async move { serving.run_durably(*node).await });
+                serving.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+            }),
         }
     }
 }
@@ -241,9 +245,7 @@ impl Serving {
         self.turns.propose(Command::Detach(Detach { ids: None, grace_ms }));
         loop {
             let stopping = self.is_stopping();
-            self.poll.poll(&mut events, Some(Duration::ZERO)).or_else(|error| {
-                if error.kind() == io::ErrorKind::Interrupted { Ok(()) } else { Err(error) }
-            })?;
+            self.poll.poll(&mut events, Some(Duration::ZERO)).or_else(ignore_interrupts)?;
             let idle = events.is_empty() && !self.turns.is_busy() && !self.turns.has_batch();
             if idle && !stopping && !self.timeout().is_zero() {
                 tokio::select! {
@@ -378,6 +380,10 @@ impl Serving {
         let next = self.table.lock().next_deadline();
         next.map_or(second, |at| self.clock.until(at).min(second))
     }
+}
+
+fn ignore_interrupts(error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::Interrupted { Ok(()) } else { Err(error) }
 }
 
 /// How long nothing of our own is written after the log had no room for it.
