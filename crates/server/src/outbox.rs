@@ -86,6 +86,8 @@ impl Outbox {
             | Event::Withdrawn { id, .. } => {
                 self.waiting.remove(id).map_or(Concerned::Nobody, Concerned::Waiters)
             }
+            // Mostly nobody is to be told, and then a hash is not worth its time.
+            Event::Lost { .. } if self.held.is_empty() => Concerned::Nobody,
             Event::Lost { id, .. } => {
                 self.held.remove(id).map_or(Concerned::Nobody, Concerned::Holder)
             }
