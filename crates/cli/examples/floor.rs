@@ -34,7 +34,7 @@ fn main() -> std::io::Result<()> {
                 Ok(0) => connections[at] = None,
                 // Each request begins with a star, and these have no other.
                 Ok(count) => {
-                    answers.push((at, room[..count].split(|byte| *byte == b'*').count() - 1))
+                    answers.push((at, room[..count].split(|byte| *byte == b'*').count() - 1));
                 }
                 Err(_) => {}
             }
