@@ -1,0 +1,97 @@
+//! What can go wrong, operation by operation. An outcome that is not known is never reported as a
+//! failure.
+
+use keylatch_table::{Blocker, Cause, Deadlock};
+
+use crate::guard::Lost;
+
+/// Why a strategy could not be opened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    /// Not a URL that names a strategy.
+    #[error("{0}")]
+    Url(String),
+    /// Nobody answers there.
+    #[error("{0}")]
+    Unreachable(String),
+    /// Somebody answers, and it is not what was expected.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// Why a lock was not granted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LockError {
+    /// Somebody has it, and the request does not wait.
+    #[error("busy: {}", show(.0))]
+    Busy(Blocker),
+    /// It was not free in time.
+    #[error("not free in time{}", .0.as_ref().map_or_else(String::new, |by| format!(": {}", show(by))))]
+    TimedOut(Option<Blocker>),
+    /// To wait would have closed a cycle of owners.
+    #[error("deadlock: {} wait for each other", .0.cycle.join(", "))]
+    Deadlock(Deadlock),
+    /// This request id was granted before, and that grant has ended.
+    #[error("this request id was granted before, and has ended")]
+    Ended(Cause),
+    /// The request was told to stop waiting.
+    #[error("cancelled")]
+    Cancelled,
+    /// The request itself is wrong, or beyond a bound.
+    #[error("{0}")]
+    Invalid(String),
+    /// Nobody was reached in time, so nothing has happened.
+    #[error("{0}")]
+    Unreachable(String),
+    /// It was sent, and the answer is not known. What may have been granted lapses with its lease.
+    #[error("the outcome is not known: {0}")]
+    Unknown(String),
+}
+
+/// Why a lock was not promoted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PromoteError {
+    /// Somebody is in the way; what is held stays held.
+    #[error("busy: {}", show(.0))]
+    Busy(Blocker),
+    /// It is not held any more.
+    #[error("{0}")]
+    Lost(Lost),
+    /// A lock of this mode cannot be promoted.
+    #[error("{0}")]
+    Invalid(String),
+    /// It was sent, and the answer is not known.
+    #[error("the outcome is not known: {0}")]
+    Unknown(String),
+}
+
+/// Why a list, or an administrator's command, has no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ListError {
+    /// Refused, and why.
+    #[error("{0}")]
+    Refused(String),
+    /// No answer came in time.
+    #[error("{0}")]
+    Unreachable(String),
+}
+
+/// Why a task under a lock has no result.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RunError {
+    /// The lock was not granted, so the task did not run.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// The lock was lost while the task ran, and the task was dropped.
+    #[error("{0}, and the task was stopped")]
+    Lost(Lost),
+}
+
+fn show(blocker: &Blocker) -> String {
+    let state = match blocker.state {
+        keylatch_table::State::Held => "has it",
+        keylatch_table::State::Waiting => "waits for it",
+    };
+    let (seconds, tenths) = (blocker.held_ms / 1_000, blocker.held_ms / 100 % 10);
+    format!("{} {state} ({}, for {seconds}.{tenths} s)", blocker.owner, blocker.mode.letter())
+}

@@ -1,0 +1,45 @@
+//! Keyed locks with leases and fencing tokens: the same API and the same rules whether they live in
+//! this process or on a lock server.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::time::Duration;
+//!
+//! use keylatch::{ANY, Locks, resource};
+//!
+//! let locks = Locks::connect("memory:").await?; // or "keylatch://localhost:5625"
+//! let guard = locks.lock("user:42").wait(Duration::from_secs(5)).await?;
+//! println!("token {}", guard.token()); // larger than that of every earlier grant
+//! guard.release().await;
+//!
+//! // Everything that is a computer, shared, and only if it is free now.
+//! let computers = locks.lock(resource("product", ["Computer".into(), ANY])).shared().try_now().await?;
+//! drop(computers); // releases too
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! How a request meets the code: `ask` (what is asked) -> `locks` -> `strategy/` (who decides) ->
+//! `guard` (what is held) -> `keeper` (renewed until it is released or lost).
+
+mod ask;
+mod clock;
+mod error;
+mod fence;
+mod guard;
+mod keeper;
+mod key;
+mod locks;
+mod strategy;
+
+pub use ask::Ask;
+pub use error::{ConnectError, ListError, LockError, PromoteError, RunError};
+pub use fence::{Fence, Stale};
+pub use guard::{Guard, Lost, Released};
+pub use key::{IntoKey, resource};
+pub use keylatch_table::{
+    ANY, Blocker, Cause, Deadlock, Entry, Field, LocksQuery, Mode, RequestId, Resource,
+    ResourceError, State,
+};
+pub use locks::Locks;

@@ -1,0 +1,121 @@
+//! The locks behind a URL.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use keylatch_table::{Entry, LocksQuery, Text};
+use tokio::sync::{Notify, mpsc};
+
+use crate::ask::Ask;
+use crate::error::{ConnectError, ListError, RunError};
+use crate::guard::{Hold, Released};
+use crate::keeper::{self, Keeper};
+use crate::key::IntoKey;
+use crate::strategy::{self, Pending, Strategy};
+
+/// Locks of one place. Clones share everything; a program needs one.
+#[derive(Clone)]
+pub struct Locks(Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) strategy: Arc<dyn Strategy>,
+    pub(crate) keeper: Arc<Keeper>,
+    /// What is shown of requests that name no owner.
+    pub(crate) shown: Text,
+    releasing: Arc<Releasing>,
+}
+
+/// Releases that have no answer yet.
+#[derive(Default)]
+struct Releasing {
+    count: AtomicUsize,
+    done: Notify,
+}
+
+impl Locks {
+    /// Opens what a URL names: `memory:` or `keylatch://HOST:PORT[,HOST:PORT...]`.
+    ///
+    /// To be called inside of a tokio runtime, which then also renews what is held.
+    pub async fn connect(url: &str) -> Result<Locks, ConnectError> {
+        let (losses, mut lost) = mpsc::unbounded_channel();
+        let strategy = strategy::connect(url, losses).await?;
+        let keeper = Arc::new(Keeper::default());
+        let told = Arc::downgrade(&keeper);
+        tokio::spawn(async move {
+            while let Some((id, lost)) = lost.recv().await {
+                let Some(keeper) = told.upgrade() else { return };
+                keeper.lose(&id, lost);
+            }
+        });
+        tokio::spawn(keeper::run(Arc::downgrade(&keeper), Arc::downgrade(&strategy)));
+        let shown = format!("process {}", std::process::id()).into();
+        let releasing = Arc::default();
+        Ok(Locks(Arc::new(Inner { strategy, keeper, shown, releasing })))
+    }
+
+    /// A lock on a key: text, or what [`crate::resource`] makes. Nothing happens before it is
+    /// awaited.
+    pub fn lock(&self, key: impl IntoKey) -> Ask {
+        Ask::new(Arc::clone(&self.0), key.into_key())
+    }
+
+    /// Holds a lock around a task. Errors and panics release it; if it is lost, the task is dropped.
+    pub async fn run<T, F>(&self, key: impl IntoKey, task: F) -> Result<T, RunError>
+    where
+        F: AsyncFnOnce() -> T,
+    {
+        self.lock(key).run(task).await
+    }
+
+    /// Who holds, and with `waiters` who waits, in the order of arrival.
+    pub async fn list(&self, query: LocksQuery) -> Result<Vec<Entry>, ListError> {
+        self.0.strategy.list(query).await
+    }
+
+    /// Ends the grant with this token; its holder is told why. Whether there was one.
+    pub async fn revoke(&self, token: u64, reason: &str) -> Result<bool, ListError> {
+        self.0.strategy.revoke(token, reason).await
+    }
+
+    /// Waits until every release so far has been answered. Dropped guards release in the background,
+    /// so a program calls this before it ends.
+    pub async fn close(&self) {
+        let releasing = &self.0.releasing;
+        loop {
+            let done = releasing.done.notified();
+            if releasing.count.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+            done.await;
+        }
+    }
+}
+
+impl Inner {
+    /// Submitted now, whatever becomes of the future.
+    pub(crate) fn release(&self, hold: &Hold) -> Pending<Released> {
+        self.keeper.drop_hold(&hold.id);
+        self.end(&hold.id)
+    }
+
+    /// Ends a request, held or waiting.
+    pub(crate) fn end(&self, id: &keylatch_table::RequestId) -> Pending<Released> {
+        let releasing = Arc::clone(&self.releasing);
+        releasing.count.fetch_add(1, Ordering::SeqCst);
+        let released = self.strategy.release(id);
+        let answered = async move {
+            let released = released.await;
+            releasing.count.fetch_sub(1, Ordering::SeqCst);
+            releasing.done.notify_waiters();
+            released
+        };
+        // In a task of its own: it must be counted also if nobody waits for it.
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => {
+                let task = runtime.spawn(answered);
+                Box::pin(async move { task.await.unwrap_or(Released::Unknown) })
+            }
+            Err(_) => Box::pin(answered),
+        }
+    }
+}

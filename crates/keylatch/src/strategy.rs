@@ -1,0 +1,80 @@
+//! Who decides: one trait, and a URL that picks what is behind it.
+
+mod memory;
+#[cfg(feature = "server")]
+mod server;
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use keylatch_table::{Acquire, Entry, Grant, LocksQuery, RequestId};
+use tokio::sync::mpsc;
+
+use crate::clock::Moment;
+use crate::error::{ConnectError, ListError, LockError, PromoteError};
+use crate::guard::{Lost, Released};
+
+/// What comes of something that was submitted. It goes on also if this is dropped.
+pub(crate) type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// A grant, and from when its lease counts at the latest.
+#[derive(Clone, Debug)]
+pub(crate) struct Granted {
+    pub(crate) grant: Grant,
+    pub(crate) since: Moment,
+}
+
+/// What came of a renewal. An error of the way is none of these: it is tried again.
+#[derive(Clone, Debug)]
+pub(crate) enum Renewed {
+    Until(Option<Moment>),
+    Lost(Lost),
+}
+
+/// A holder that has lost its lock.
+pub(crate) type Loss = (RequestId, Lost);
+
+/// Everything is submitted in the order of the calls, not when the futures are polled.
+pub(crate) trait Strategy: Send + Sync {
+    /// A lock. A future that is dropped says nothing; whoever drops it releases the id.
+    fn acquire(&self, ask: Acquire) -> Pending<Result<Granted, LockError>>;
+    /// Ends what is held or waited for.
+    fn release(&self, id: &RequestId) -> Pending<Released>;
+    /// Leases anew: those first asked for. `None` if that could not be found out.
+    fn renew(&self, id: &RequestId) -> Pending<Option<Renewed>>;
+    fn promote(&self, id: &RequestId) -> Pending<Result<Granted, PromoteError>>;
+    fn list(&self, query: LocksQuery) -> Pending<Result<Vec<Entry>, ListError>>;
+    fn revoke(&self, token: u64, reason: &str) -> Pending<Result<bool, ListError>>;
+}
+
+/// What is behind a URL, and where it tells of losses.
+pub(crate) async fn connect(
+    url: &str,
+    losses: mpsc::UnboundedSender<Loss>,
+) -> Result<Arc<dyn Strategy>, ConnectError> {
+    let Some((scheme, rest)) = url.split_once(':') else {
+        return Err(unknown(url));
+    };
+    match scheme {
+        "memory" => Ok(Arc::new(memory::Memory::new(losses))),
+        #[cfg(feature = "server")]
+        "keylatch" => {
+            let addresses = server::addresses(rest).map_err(ConnectError::Url)?;
+            Ok(Arc::new(server::Server::connect(addresses, losses).await?))
+        }
+        #[cfg(not(feature = "server"))]
+        "keylatch" => {
+            let _ = rest;
+            Err(ConnectError::Url(
+                "keylatch: was not compiled in: enable the feature `server`".into(),
+            ))
+        }
+        _ => Err(unknown(url)),
+    }
+}
+
+fn unknown(url: &str) -> ConnectError {
+    ConnectError::Url(format!(
+        "'{url}' names no strategy: there are memory: and keylatch://HOST:PORT[,HOST:PORT...]"
+    ))
+}

@@ -1,0 +1,200 @@
+//! `keylatch://`: the lock server, over one connection for everything (RESP3). If the connection is
+//! lost, the next address is tried, everything without an answer is asked again under the same id,
+//! and what is held or waited for is attached to the new connection.
+
+mod link;
+mod read;
+
+use std::time::Duration;
+
+use keylatch_table::{Acquire, Entry, LocksQuery, RequestId};
+use keylatch_wire::{Lock, Protocol, Value, Writer};
+use tokio::sync::{mpsc, oneshot};
+
+use super::{Granted, Loss, Pending, Renewed, Strategy};
+use crate::clock::Moment;
+use crate::error::{ConnectError, ListError, LockError, PromoteError};
+use crate::guard::Released;
+use link::{Link, Submitted};
+
+/// How long the server may be away before an answer is not waited for any more; beyond the wait of
+/// a lock.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+pub(crate) struct Server {
+    submit: mpsc::UnboundedSender<Submitted>,
+}
+
+/// `//host:port,host:port`.
+pub(crate) fn addresses(rest: &str) -> Result<Vec<String>, String> {
+    let list = rest.strip_prefix("//").unwrap_or(rest).trim_end_matches('/');
+    let address = |text: &str| match text.rsplit_once(':') {
+        Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(text.into()),
+        None if !text.is_empty() => Ok(format!("{text}:5625")),
+        _ => Err(format!("'{text}' is not HOST:PORT, such as localhost:5625")),
+    };
+    list.split(',').map(address).collect()
+}
+
+impl Server {
+    pub(crate) async fn connect(
+        addresses: Vec<String>,
+        losses: mpsc::UnboundedSender<Loss>,
+    ) -> Result<Server, ConnectError> {
+        let (submit, submitted) = mpsc::unbounded_channel();
+        let mut link = Link::new(addresses, submitted, losses);
+        // The first time a mistake in the address should show at once.
+        let stream = link.connect().await?;
+        tokio::spawn(link.run(stream));
+        Ok(Server { submit })
+    }
+
+    /// Sends a command and waits for its answer. The text of a failure says whether it was sent.
+    fn command(&self, words: &[&str]) -> oneshot::Receiver<Result<Value, Failure>> {
+        let (send, answer) = oneshot::channel();
+        // If the link has ended, the sender is dropped with it.
+        drop(self.submit.send(Submitted::Command(encode(words), send)));
+        answer
+    }
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug)]
+pub(crate) enum Failure {
+    /// It was never sent.
+    NotSent(String),
+    /// It was, and may have happened.
+    Unknown(String),
+}
+
+impl Failure {
+    fn text(self) -> String {
+        let (Failure::NotSent(text) | Failure::Unknown(text)) = self;
+        text
+    }
+}
+
+fn encode(words: &[&str]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut writer = Writer { out: &mut out, protocol: Protocol::Resp2 };
+    writer.array(words.len());
+    for word in words {
+        writer.bulk(word.as_bytes());
+    }
+    out
+}
+
+async fn answer(receiver: oneshot::Receiver<Result<Value, Failure>>) -> Result<Value, Failure> {
+    let ended = || Err(Failure::Unknown("the connection has been given up".into()));
+    receiver.await.unwrap_or_else(|_| ended())
+}
+
+impl Strategy for Server {
+    fn acquire(&self, ask: Acquire) -> Pending<Result<Granted, LockError>> {
+        let extra = ask.extra.unwrap_or_default();
+        let lock = Lock {
+            part: ask.part,
+            also: ask.also,
+            owner: ask.party.explicit.then(|| (*ask.party.owner).into()),
+            lease_ms: ask.lease_ms,
+            wait_ms: ask.wait_ms,
+            id: Some(ask.id),
+            meta: extra.meta,
+            max_hold_ms: extra.max_hold_ms,
+            detect: ask.detect,
+            asynchronous: ask.wait_ms > 0,
+        };
+        let (send, outcome) = oneshot::channel();
+        drop(self.submit.send(Submitted::Lock(Box::new(lock), send)));
+        Box::pin(async move {
+            let ended = LockError::Unknown("the connection has been given up".into());
+            outcome.await.unwrap_or(Err(ended))
+        })
+    }
+
+    fn release(&self, id: &RequestId) -> Pending<Released> {
+        let (send, receiver) = oneshot::channel();
+        let bytes = encode(&["UNLOCK", &id.to_string()]);
+        drop(self.submit.send(Submitted::Release(id.clone(), bytes, send)));
+        Box::pin(async move {
+            match answer(receiver).await {
+                Ok(Value::Integer(1)) => Released::Released,
+                Ok(Value::Integer(_)) => Released::NotHeld,
+                _ => Released::Unknown,
+            }
+        })
+    }
+
+    fn renew(&self, id: &RequestId) -> Pending<Option<Renewed>> {
+        let since = Moment::now();
+        let receiver = self.command(&["RENEW", &id.to_string()]);
+        Box::pin(async move { read::renewed(&answer(receiver).await.ok()?, since) })
+    }
+
+    fn promote(&self, id: &RequestId) -> Pending<Result<Granted, PromoteError>> {
+        let since = Moment::now();
+        let (send, receiver) = oneshot::channel();
+        let bytes = encode(&["PROMOTE", &id.to_string()]);
+        drop(self.submit.send(Submitted::Promote(id.clone(), bytes, send)));
+        Box::pin(async move {
+            match answer(receiver).await {
+                Ok(value) => read::promoted(&value, since),
+                Err(failure) => Err(PromoteError::Unknown(failure.text())),
+            }
+        })
+    }
+
+    fn list(&self, query: LocksQuery) -> Pending<Result<Vec<Entry>, ListError>> {
+        let (limit, cursor) = (query.limit.to_string(), query.cursor.to_string());
+        let mut words = vec!["LOCKS"];
+        if let Some(name) = &query.name {
+            words.extend(["NAME", name]);
+        }
+        if let Some(owner) = &query.owner {
+            words.extend(["OWNER", owner]);
+        }
+        if query.waiters {
+            words.push("WAITERS");
+        }
+        if query.limit > 0 {
+            words.extend(["LIMIT", &limit]);
+        }
+        if query.cursor > 0 {
+            words.extend(["CURSOR", &cursor]);
+        }
+        let receiver = self.command(&words);
+        Box::pin(async move {
+            match answer(receiver).await {
+                Ok(value) => read::entries(&value),
+                Err(failure) => Err(ListError::Unreachable(failure.text())),
+            }
+        })
+    }
+
+    fn revoke(&self, token: u64, reason: &str) -> Pending<Result<bool, ListError>> {
+        let receiver = self.command(&["REVOKE", &token.to_string(), "REASON", reason]);
+        Box::pin(async move {
+            match answer(receiver).await {
+                Ok(Value::Integer(count)) => Ok(count == 1),
+                Ok(Value::Error(text)) => Err(ListError::Refused(text)),
+                Ok(other) => Err(ListError::Refused(format!("not an answer: {other:?}"))),
+                Err(failure) => Err(ListError::Unreachable(failure.text())),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::addresses;
+
+    #[test]
+    fn addresses_are_read_and_mistakes_named() {
+        assert_eq!(addresses("//a:1,b:2").unwrap(), ["a:1", "b:2"]);
+        assert_eq!(addresses("//localhost/").unwrap(), ["localhost:5625"]);
+        assert_eq!(addresses("//[::1]:7").unwrap(), ["[::1]:7"]);
+        for wrong in ["//", "//a:", "//a:1,,b:2", "//:1", "//a:99999"] {
+            assert!(addresses(wrong).unwrap_err().contains("is not HOST:PORT"), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Places where locks can be, started for a test.
+#![allow(dead_code)] // every test file uses some of it
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use keylatch::Locks;
+use keylatch_server::{Config, Server, Stop};
+
+/// Longer than anything here takes: a hang is a failure, not a timing.
+pub(crate) const HANG: Duration = Duration::from_secs(60);
+/// A wait that is not meant to run out.
+pub(crate) const SOON: Duration = Duration::from_secs(30);
+
+#[derive(Clone, Copy)]
+pub(crate) enum Place {
+    Memory,
+    Server,
+    Durable,
+}
+
+/// Runs a test in a place of its own.
+pub(crate) fn run<F: Future<Output = ()>>(place: Place, test: impl FnOnce(Locks) -> F) {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let dir = tempfile::tempdir().unwrap();
+    let server = match place {
+        Place::Memory => None,
+        Place::Server => Some(Running::start(None, None)),
+        Place::Durable => Some(Running::start(Some(dir.path()), None)),
+    };
+    let url = server.as_ref().map_or("memory:".into(), Running::url);
+    runtime.unwrap().block_on(async {
+        let locks = Locks::connect(&url).await.unwrap();
+        tokio::time::timeout(HANG, test(locks)).await.expect("a test that hangs");
+    });
+}
+
+/// A lock server in this process; it stops when it is dropped.
+pub(crate) struct Running {
+    pub(crate) address: SocketAddr,
+    stop: Stop,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    pub(crate) fn start(data: Option<&Path>, address: Option<SocketAddr>) -> Running {
+        let free = SocketAddr::from(([127, 0, 0, 1], 0));
+        let config = Config {
+            data: data.map(Into::into),
+            resp: Some(address.unwrap_or(free)),
+            enqueue: None,
+            ..Config::default()
+        };
+        // On a thread of its own: a durable one has a runtime of its own.
+        let (send, started) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let server = Server::bind(config).unwrap();
+            send.send((server.addresses().resp.unwrap(), server.stopper())).unwrap();
+            server.run().unwrap();
+        });
+        let (address, stop) = started.recv().unwrap();
+        Running { address, stop, thread: Some(thread) }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("keylatch://{}", self.address)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.stop();
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+/// Waits for something that is bound to happen.
+pub(crate) async fn eventually(mut happened: impl AsyncFnMut() -> bool) {
+    let since = Instant::now();
+    while !happened().await {
+        assert!(since.elapsed() < HANG, "it does not happen");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
