@@ -48,6 +48,7 @@ pub(crate) trait Strategy: Send + Sync {
 }
 
 /// What is behind a URL, and where it tells of losses.
+#[cfg_attr(not(feature = "server"), allow(clippy::unused_async))] // others connect
 pub(crate) async fn connect(
     url: &str,
     losses: mpsc::UnboundedSender<Loss>,
