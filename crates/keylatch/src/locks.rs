@@ -33,7 +33,7 @@ struct Releasing {
 }
 
 impl Locks {
-    /// Opens what a URL names: `memory:` or `keylatch://HOST:PORT[,HOST:PORT...]`.
+    /// Opens what a URL names: `memory:`, `sqlite:PATH` or `keylatch://HOST:PORT[,HOST:PORT...]`.
     ///
     /// To be called inside of a tokio runtime, which then also renews what is held.
     pub async fn connect(url: &str) -> Result<Locks, ConnectError> {

@@ -1,6 +1,8 @@
 //! Who decides: one trait, and a URL that picks what is behind it.
 
 mod memory;
+#[cfg(feature = "sqlite")]
+mod record;
 #[cfg(feature = "server")]
 mod server;
 
@@ -63,6 +65,11 @@ pub(crate) async fn connect(
             let addresses = server::addresses(rest).map_err(ConnectError::Url)?;
             Ok(Arc::new(server::Server::connect(addresses, losses).await?))
         }
+        #[cfg(feature = "sqlite")]
+        "sqlite" => {
+            let store = record::sqlite::Sqlite::open(rest.trim_start_matches("//")).await?;
+            Ok(Arc::new(record::Records::new(store, losses)))
+        }
         #[cfg(not(feature = "server"))]
         "keylatch" => {
             let _ = rest;
@@ -76,6 +83,6 @@ pub(crate) async fn connect(
 
 fn unknown(url: &str) -> ConnectError {
     ConnectError::Url(format!(
-        "'{url}' names no strategy: there are memory: and keylatch://HOST:PORT[,HOST:PORT...]"
+        "'{url}' names no strategy: there are memory:, sqlite:PATH and keylatch://HOST:PORT[,HOST:PORT...]"
     ))
 }

@@ -12,40 +12,62 @@ use keylatch::{
     RunError, resource,
 };
 
-/// Each function below against each strategy.
+/// Each function below against each strategy: those that every one must do, then those that only a
+/// table with a memory can, then what the others say instead.
 macro_rules! conformance {
-    ($($name:ident),* $(,)?) => {
-        mod memory { $(#[test] fn $name() { super::common::run(super::Place::Memory, super::$name); })* }
-        mod server { $(#[test] fn $name() { super::common::run(super::Place::Server, super::$name); })* }
-        mod durable_server { $(#[test] fn $name() { super::common::run(super::Place::Durable, super::$name); })* }
+    ([$($name:ident),* $(,)?], [$($table:ident),* $(,)?], [$($record:ident),* $(,)?]) => {
+        mod memory {
+            $(#[test] fn $name() { super::common::run(super::Place::Memory, super::$name); })*
+            $(#[test] fn $table() { super::common::run(super::Place::Memory, super::$table); })*
+        }
+        mod server {
+            $(#[test] fn $name() { super::common::run(super::Place::Server, super::$name); })*
+            $(#[test] fn $table() { super::common::run(super::Place::Server, super::$table); })*
+        }
+        mod durable_server {
+            $(#[test] fn $name() { super::common::run(super::Place::Durable, super::$name); })*
+            $(#[test] fn $table() { super::common::run(super::Place::Durable, super::$table); })*
+        }
+        mod sqlite {
+            $(#[test] fn $name() { super::common::run(super::Place::Sqlite, super::$name); })*
+            $(#[test] fn $record() { super::common::run(super::Place::Sqlite, super::$record); })*
+        }
     };
 }
 
-conformance![
-    a_lock_is_exclusive_until_it_is_released,
-    tokens_grow,
-    readers_share_and_a_writer_waits_for_them,
-    order_is_that_of_arrival,
-    a_wait_ends_in_time_and_names_who_is_in_the_way,
-    a_wildcard_overlaps_what_it_covers,
-    several_keys_are_all_or_none,
-    an_owner_may_cumulate,
-    optimistic_locks_are_promoted_and_the_others_told,
-    a_lease_is_renewed_as_long_as_the_guard_lives,
-    without_renewal_the_lease_ends_and_its_holder_knows,
-    a_longest_hold_ends_whatever_is_renewed,
-    a_revoked_holder_is_told_why,
-    a_dropped_request_leaves_nothing_behind,
-    a_dropped_guard_releases_before_what_is_asked_later,
-    the_same_id_gets_the_same_lock_and_no_other,
-    an_ended_id_is_not_granted_again,
-    deadlocks_are_refused_to_those_who_ask,
-    a_task_runs_under_its_lock_and_errors_release_it,
-    a_task_whose_lock_is_lost_is_stopped,
-    lists_show_who_holds_and_who_waits,
-    bad_requests_are_refused_with_a_reason,
-    no_update_is_lost,
-];
+conformance!(
+    [
+        a_lock_is_exclusive_until_it_is_released,
+        tokens_grow,
+        readers_share_and_a_writer_waits_for_them,
+        order_is_that_of_arrival,
+        a_wait_ends_in_time_and_names_who_is_in_the_way,
+        a_wildcard_overlaps_what_it_covers,
+        several_keys_are_all_or_none,
+        an_owner_may_cumulate,
+        optimistic_locks_are_promoted_and_the_others_told,
+        a_lease_is_renewed_as_long_as_the_guard_lives,
+        without_renewal_the_lease_ends_and_its_holder_knows,
+        a_longest_hold_ends_whatever_is_renewed,
+        a_revoked_holder_is_told_why,
+        a_dropped_request_leaves_nothing_behind,
+        a_dropped_guard_releases_before_what_is_asked_later,
+        the_same_id_gets_the_same_lock_and_no_other,
+        a_task_runs_under_its_lock_and_errors_release_it,
+        a_task_whose_lock_is_lost_is_stopped,
+        lists_show_who_holds_and_who_waits,
+        bad_requests_are_refused_with_a_reason,
+        no_update_is_lost,
+    ],
+    [an_ended_id_is_not_granted_again, deadlocks_are_refused_to_those_who_ask,],
+    [what_it_cannot_do_is_refused_clearly,]
+);
+
+async fn what_it_cannot_do_is_refused_clearly(locks: Locks) {
+    let refused = locks.lock("k").owner("ann").detect().await;
+    let Err(LockError::Invalid(text)) = refused else { panic!("{refused:?}") };
+    assert!(text.contains("cannot detect deadlocks"), "{text}");
+}
 
 async fn a_lock_is_exclusive_until_it_is_released(locks: Locks) {
     let first = locks.lock("k").owner("ann").await.unwrap();

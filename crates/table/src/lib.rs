@@ -40,6 +40,7 @@ mod settings;
 mod short;
 mod snapshot;
 mod standing;
+mod standing_bytes;
 mod table;
 pub mod task;
 

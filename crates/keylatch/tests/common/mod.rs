@@ -17,6 +17,7 @@ pub(crate) const SOON: Duration = Duration::from_secs(30);
 #[derive(Clone, Copy)]
 pub(crate) enum Place {
     Memory,
+    Sqlite,
     Server,
     Durable,
 }
@@ -27,11 +28,15 @@ pub(crate) fn run<F: Future<Output = ()>>(place: Place, test: impl FnOnce(Locks)
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let dir = tempfile::tempdir().unwrap();
     let server = match place {
-        Place::Memory => None,
+        Place::Memory | Place::Sqlite => None,
         Place::Server => Some(Running::start(None, None)),
         Place::Durable => Some(Running::start(Some(dir.path()), None)),
     };
-    let url = server.as_ref().map_or("memory:".into(), Running::url);
+    let url = match (&server, place) {
+        (Some(server), _) => server.url(),
+        (None, Place::Sqlite) => format!("sqlite:{}", dir.path().join("locks").display()),
+        (None, _) => "memory:".into(),
+    };
     runtime.unwrap().block_on(async {
         let locks = Locks::connect(&url).await.unwrap();
         tokio::time::timeout(HANG, test(locks)).await.expect("a test that hangs");

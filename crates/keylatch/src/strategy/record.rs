@@ -1,0 +1,20 @@
+//! Record stores: databases that only have to compare and swap. For each name in use they keep a
+//! *head* (who holds) and a *queue* (who waits). The rules are those of the table: what was read
+//! becomes a small table, the command is applied to it, and what then stands is written back if
+//! nobody has written meanwhile.
+//!
+//! - `store`: what a store has to do.
+//! - `format`: heads and waiters as bytes.
+//! - `decide`: from what was read to what is to be written.
+//! - `line`: requests of one process on one name keep their order.
+//! - `sqlite`: one file, several processes.
+
+mod decide;
+mod driver;
+mod format;
+mod line;
+#[cfg(feature = "sqlite")]
+pub(crate) mod sqlite;
+mod store;
+
+pub(crate) use driver::Records;
