@@ -188,8 +188,10 @@ impl File {
     }
 
     fn commit(&mut self, change: &Change) -> rusqlite::Result<Committed> {
-        let now = self.now();
+        let offset_ms = self.offset_ms;
         let writing = Transaction::new(&mut self.connection, TransactionBehavior::Immediate)?;
+        // Not earlier: others may have written until now.
+        let now = machine_ms() + offset_ms;
         for (name, one) in &change.names {
             if !is_as_expected(&writing, name, one)? {
                 let names: Vec<Name> = change.names.keys().cloned().collect();
@@ -326,10 +328,11 @@ impl Store for Sqlite {
 
     fn touch(&self, to: Vec<Name>, seq: u64, live_ms: u64) -> Pending<Result<bool, StoreError>> {
         self.ask(false, move |file| {
-            let now = file.now();
+            let offset_ms = file.offset_ms;
             let touch = "UPDATE waiters SET alive_until_ms = ?1
                          WHERE name = ?2 AND seq = ?3 AND alive_until_ms > ?4";
             let writing = Transaction::new(&mut file.connection, TransactionBehavior::Immediate)?;
+            let now = machine_ms() + offset_ms;
             let mut alive = true;
             for name in &to {
                 let until = now + live_ms.cast_signed();
