@@ -1,7 +1,7 @@
 //! Who decides: one trait, and a URL that picks what is behind it.
 
 mod memory;
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "sqlite", feature = "redis"))]
 mod record;
 #[cfg(feature = "server")]
 mod server;
@@ -70,6 +70,11 @@ pub(crate) async fn connect(
             let store = record::sqlite::Sqlite::open(rest.trim_start_matches("//")).await?;
             Ok(Arc::new(record::Records::new(store, losses)))
         }
+        #[cfg(feature = "redis")]
+        "redis" => {
+            let store = record::redis::Redis::connect(url).await?;
+            Ok(Arc::new(record::Records::new(store, losses)))
+        }
         #[cfg(not(feature = "server"))]
         "keylatch" => {
             let _ = rest;
@@ -83,6 +88,6 @@ pub(crate) async fn connect(
 
 fn unknown(url: &str) -> ConnectError {
     ConnectError::Url(format!(
-        "'{url}' names no strategy: there are memory:, sqlite:PATH and keylatch://HOST:PORT[,HOST:PORT...]"
+        "'{url}' names no strategy: there are memory:, sqlite:PATH, redis:// and keylatch://HOST:PORT[,HOST:PORT...]"
     ))
 }

@@ -28,6 +28,10 @@ macro_rules! conformance {
             $(#[test] fn $name() { super::common::run(super::Place::Durable, super::$name); })*
             $(#[test] fn $table() { super::common::run(super::Place::Durable, super::$table); })*
         }
+        mod redis {
+            $(#[test] fn $name() { super::common::run(super::Place::Redis, super::$name); })*
+            $(#[test] fn $record() { super::common::run(super::Place::Redis, super::$record); })*
+        }
         mod sqlite {
             $(#[test] fn $name() { super::common::run(super::Place::Sqlite, super::$name); })*
             $(#[test] fn $record() { super::common::run(super::Place::Sqlite, super::$record); })*

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use common::{HANG, Running};
+use common::{HANG, Redis, Running};
 use keylatch::Locks;
 
 const PROCESSES: usize = 6;
@@ -116,6 +116,12 @@ fn without_a_lock_updates_are_lost() {
 fn with_sqlite_none_is_lost() {
     let dir = tempfile::tempdir().unwrap();
     none_is_lost(&format!("sqlite:{}", dir.path().join("locks").display()));
+}
+
+#[test]
+fn with_redis_none_is_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    none_is_lost(&Redis::start(dir.path(), &[]).url());
 }
 
 #[test]

@@ -7,12 +7,14 @@
 //! - `format`: heads and waiters as bytes.
 //! - `decide`: from what was read to what is to be written.
 //! - `line`: requests of one process on one name keep their order.
-//! - `sqlite`: one file, several processes.
+//! - `sqlite`: one file, several processes. `redis`: a Redis, one script a change.
 
 mod decide;
 mod driver;
 mod format;
 mod line;
+#[cfg(feature = "redis")]
+pub(crate) mod redis;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
 mod store;

@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,7 @@ pub(crate) const SOON: Duration = Duration::from_secs(30);
 pub(crate) enum Place {
     Memory,
     Sqlite,
+    Redis,
     Server,
     Durable,
 }
@@ -27,13 +29,15 @@ pub(crate) fn run<F: Future<Output = ()>>(place: Place, test: impl FnOnce(Locks)
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let dir = tempfile::tempdir().unwrap();
+    let redis = matches!(place, Place::Redis).then(|| Redis::start(dir.path(), &[]));
     let server = match place {
-        Place::Memory | Place::Sqlite => None,
+        Place::Memory | Place::Sqlite | Place::Redis => None,
         Place::Server => Some(Running::start(None, None)),
         Place::Durable => Some(Running::start(Some(dir.path()), None)),
     };
     let url = match (&server, place) {
         (Some(server), _) => server.url(),
+        (None, Place::Redis) => redis.as_ref().map(Redis::url).unwrap(),
         (None, Place::Sqlite) => format!("sqlite:{}", dir.path().join("locks").display()),
         (None, _) => "memory:".into(),
     };
@@ -82,6 +86,62 @@ impl Drop for Running {
             thread.join().unwrap();
         }
     }
+}
+
+/// A Redis of our own; it is killed when it is dropped.
+pub(crate) struct Redis {
+    process: Child,
+    pub(crate) port: u16,
+}
+
+impl Redis {
+    pub(crate) fn start(dir: &Path, options: &[&str]) -> Redis {
+        // Somebody may take the port in between; then another one is tried.
+        for _ in 0..10 {
+            let port = free_port();
+            if let Some(redis) = Redis::start_at(port, dir, options) {
+                return redis;
+            }
+        }
+        panic!("redis-server does not start")
+    }
+
+    pub(crate) fn start_at(port: u16, dir: &Path, options: &[&str]) -> Option<Redis> {
+        let process = Command::new("redis-server")
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"])
+            .arg(dir)
+            .args(options)
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("redis-server is missing: scripts/setup installs it");
+        let mut redis = Redis { process, port };
+        let since = Instant::now();
+        while since.elapsed() < HANG {
+            if std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() {
+                return Some(redis);
+            }
+            if redis.process.try_wait().unwrap().is_some() {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        None
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
+pub(crate) fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// Waits for something that is bound to happen.

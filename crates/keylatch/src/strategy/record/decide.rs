@@ -12,6 +12,8 @@ use super::store::{Append, Change, Expect, Name, NameChange, View, Write};
 /// How long a waiter lives without a sign of life. It gives three, and a grant that it does not
 /// confirm lasts as long.
 pub(super) const LIVE_MS: u64 = 3_000;
+/// Records are kept a little longer than they count.
+const MARGIN_MS: u64 = 60_000;
 /// How long a note that a lock was lost is kept.
 const NOTE_MS: u64 = 10_000;
 
@@ -137,8 +139,8 @@ impl Scene {
         let (expect, head) = if self.view.names[name].head.is_some() {
             (Expect::There, Write::Keep)
         } else {
-            let empty = format::encode(&Holders::default(), self.view.now);
-            (Expect::Absent, Write::Put(empty))
+            let bytes = format::encode(&Holders::default(), self.view.now);
+            (Expect::Absent, Write::Put { bytes, keep_ms: Some(LIVE_MS + MARGIN_MS) })
         };
         NameChange { expect, last_seq: None, head, remove: Vec::new() }
     }
@@ -183,12 +185,23 @@ impl Scene {
                 .as_ref()
                 .map_or(Expect::Absent, |head| Expect::Version(head.version)),
             last_seq: (empty || passes).then_some(last_seq),
-            head: match empty {
-                true => Write::Delete,
-                false => Write::Put(format::encode(&holders, self.view.now)),
+            head: if empty {
+                Write::Delete
+            } else {
+                let bytes = format::encode(&holders, self.view.now);
+                Write::Put { bytes, keep_ms: self.keep_ms(&holders) }
             },
             remove,
         })
+    }
+
+    /// Until nothing in it counts any more.
+    fn keep_ms(&self, holders: &Holders) -> Option<u64> {
+        let mut last = self.view.now + NOTE_MS;
+        for standing in &holders.standings {
+            last = last.max(standing.deadline?);
+        }
+        Some(last - self.view.now + MARGIN_MS)
     }
 
     fn note_of(&self, event: &Event, name: &Name) -> Option<Note> {

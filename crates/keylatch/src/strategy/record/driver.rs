@@ -75,10 +75,16 @@ struct Acted {
     reply: Reply,
     version: u64,
     seq: u64,
+    /// An earlier try may have done it.
+    repeated: bool,
 }
 
 /// A sign of life comes three times in the life of a waiter.
 const TOUCH: Duration = Duration::from_millis(LIVE_MS / 3);
+/// How long a store may be away before its answer is not waited for any more.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two tries.
+const RETRY: Duration = Duration::from_millis(100);
 /// Whoever waits acts this much after an end is due: the store's clock is not ours.
 const LATE: Duration = Duration::from_millis(2);
 
@@ -156,16 +162,34 @@ impl<S: Store> Shared<S> {
     }
 
     /// Lets the table decide, and writes what follows, until nobody got in between.
+    ///
+    /// Every command here may be repeated: it carries its id. So a store that does not answer is asked
+    /// again for a while, also if what was asked may have happened.
     async fn act(&self, names: Vec<Name>, command: Command) -> Result<Acted, Failure> {
+        let since = Instant::now();
+        let mut repeated = false;
+        loop {
+            match self.act_once(names.clone(), command.clone()).await {
+                Err(Failure::Store(error)) if since.elapsed() < PATIENCE => {
+                    repeated |= error.unknown;
+                    tokio::time::sleep(RETRY).await;
+                }
+                outcome => return outcome.map(|acted| Acted { repeated, ..acted }),
+            }
+        }
+    }
+
+    async fn act_once(&self, names: Vec<Name>, command: Command) -> Result<Acted, Failure> {
         let mut scene = self.scene(names).await?;
+        let repeated = false;
         loop {
             let decision = scene.decide(command.clone())?;
             let Some(change) = decision.change else {
-                return Ok(Acted { reply: decision.reply, version: 0, seq: 0 });
+                return Ok(Acted { reply: decision.reply, version: 0, seq: 0, repeated });
             };
             match self.store.commit(change).await? {
                 Committed::Done { version, seq } => {
-                    return Ok(Acted { reply: decision.reply, version, seq });
+                    return Ok(Acted { reply: decision.reply, version, seq, repeated });
                 }
                 Committed::Mismatch(view) => scene = self.complete(view).await?,
             }
@@ -190,7 +214,7 @@ impl<S: Store> Shared<S> {
             let left = end.saturating_duration_since(Instant::now());
             again.wait_ms = (left.as_millis() as u64).min(ask.wait_ms);
             let acted = self.act(names.clone(), Command::Acquire(again)).await;
-            let Acted { reply, version, seq } = acted.map_err(Failure::into_lock_error)?;
+            let Acted { reply, version, seq, .. } = acted.map_err(Failure::into_lock_error)?;
             // Those behind may go on: this one is in.
             place.take();
             if !self.ours.lock().contains_key(&ask.id) {
@@ -331,8 +355,8 @@ impl<S: Store> Strategy for Records<S> {
             shared.ours.lock().remove(&id);
             match shared.act(names, Command::Release(Target::Id(id))).await {
                 Ok(Acted { reply: Reply::Released, .. }) => Released::Released,
+                Ok(Acted { repeated: true, .. }) | Err(_) => Released::Unknown,
                 Ok(_) => Released::NotHeld,
-                Err(_) => Released::Unknown,
             }
         });
         Box::pin(async move { released.await.unwrap_or(Released::Unknown) })

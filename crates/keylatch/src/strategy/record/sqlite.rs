@@ -256,7 +256,7 @@ fn write(
     match &one.head {
         Write::Keep => {}
         Write::Delete => drop(writing.execute("DELETE FROM heads WHERE name = ?1", [name])?),
-        Write::Put(bytes) => {
+        Write::Put { bytes, .. } => {
             let put = "INSERT OR REPLACE INTO heads VALUES (?1, ?2, ?3, ?4)";
             writing.execute(put, params![name, version, now, bytes])?;
         }

@@ -80,7 +80,11 @@ pub(crate) struct NameChange {
 #[derive(Clone, Debug)]
 pub(crate) enum Write {
     Keep,
-    Put(Vec<u8>),
+    /// If nobody comes by, it may be forgotten after so long; never, if there is none (7).
+    Put {
+        bytes: Vec<u8>,
+        keep_ms: Option<u64>,
+    },
     Delete,
 }
 
