@@ -1,7 +1,7 @@
 //! `keylatch serve`.
 
-use std::io::Write;
-use std::net::SocketAddr;
+use std::io::{IsTerminal, Write};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -41,10 +41,10 @@ pub(crate) struct Serve {
     /// Keep everything in memory: a restart forgets all locks.
     #[arg(long, conflicts_with = "data")]
     ephemeral: bool,
-    /// How many connections at once.
+    /// How many connections at once. [default: 16000]
     #[arg(long, value_name = "N", env = "KEYLATCH_CONNECTIONS")]
     connections: Option<usize>,
-    /// Say whether the configuration could work, and end.
+    /// Say whether the configuration is valid, and end. Nothing is opened or bound.
     #[arg(long)]
     check: bool,
 }
@@ -90,6 +90,7 @@ impl Serve {
                 tracing_subscriber::EnvFilter::try_from_env("KEYLATCH_LOG")
                     .unwrap_or_else(|_| "warn,keylatch_server=info".into()),
             )
+            .with_ansi(std::io::stderr().is_terminal())
             .with_writer(std::io::stderr)
             .init();
         crate::descriptors::raise(config.connections);
@@ -104,8 +105,10 @@ impl Serve {
         std::thread::Builder::new().name("signals".into()).spawn(move || {
             let mut signals = signals.forever();
             if signals.next().is_some() {
-                eprintln!("stopping: finishing what has been asked for; again to stop at once");
                 stop.stop();
+                // Whoever read this may have gone; that is no reason not to stop.
+                let text = "stopping: finishing what has been asked for; again to stop at once\n";
+                drop(std::io::stderr().write_all(text.as_bytes()));
             }
             if signals.next().is_some() {
                 std::process::exit(130);
@@ -121,6 +124,11 @@ impl Serve {
             Some(path) => read_file(path)?,
             None => File::default(),
         };
+        if file.ephemeral == Some(true) && file.data.is_some() {
+            bail!(
+                "the configuration file has both `ephemeral` and `data`: only one of them can be"
+            );
+        }
         let ephemeral = self.ephemeral || (self.data.is_none() && file.ephemeral == Some(true));
         let data = match (ephemeral, self.data.as_ref().or(file.data.as_ref())) {
             (true, _) => None,
@@ -168,7 +176,7 @@ fn address(name: &str, text: &str) -> Result<Option<SocketAddr>> {
     if text == "off" {
         return Ok(None);
     }
-    let address = text.parse();
+    let address = text.to_socket_addrs().ok().and_then(|mut addresses| addresses.next());
     Ok(Some(address.with_context(|| {
         format!("{name}: '{text}' is neither HOST:PORT, such as 127.0.0.1:5625, nor `off`")
     })?))

@@ -41,3 +41,43 @@ fn help_teaches() {
     let (success, output) = keylatch(&[]);
     assert!(!success && output.contains("Usage: keylatch"), "{output}");
 }
+
+/// Whoever reads what it says may go away; it still stops when it is told to.
+#[test]
+fn it_stops_also_if_nobody_reads_what_it_says() {
+    use std::io::{BufRead, BufReader};
+    use std::process::Stdio;
+
+    let mut server = Command::new(env!("CARGO_BIN_EXE_keylatch"))
+        .args(["serve", "--ephemeral", "--resp", "localhost:0", "--enqueue", "off"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    drop(server.stderr.take());
+    let id = rustix::process::Pid::from_child(&server);
+    rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+    let since = std::time::Instant::now();
+    while server.try_wait().unwrap().is_none() {
+        if since.elapsed() > std::time::Duration::from_secs(60) {
+            server.kill().unwrap();
+            server.wait().unwrap();
+            panic!("it does not stop");
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_data_directory_that_cannot_be_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let file = file.to_str().unwrap();
+    let (success, output) =
+        keylatch(&["serve", "--data", file, "--resp", "127.0.0.1:0", "--enqueue", "off"]);
+    let expected = format!("cannot make the data directory {file}");
+    assert!(!success && output.contains(&expected), "{output}");
+}

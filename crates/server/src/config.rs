@@ -62,7 +62,7 @@ impl Default for Config {
             data: None,
             resp: loopback(5625),
             enqueue: loopback(3721),
-            connections: 20_000,
+            connections: 16_000,
             frame_bytes: 128 * 1024,
             unread_bytes: 16 * 1024 * 1024,
             handshake: Duration::from_secs(10),

@@ -31,8 +31,16 @@ pub enum ServerError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// An address is taken, most likely.
-    #[error("cannot listen on {0}: {1}")]
+    #[error("cannot listen on {0}: {1}; is another server running there? Choose another port")]
     Listen(SocketAddr, io::Error),
+    /// There can be no data directory there.
+    #[error("cannot make the data directory {}: {error}", dir.display())]
+    Data {
+        /// Where it should be.
+        dir: std::path::PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
     /// The log.
     #[error(transparent)]
     Log(#[from] NodeError),
@@ -110,7 +118,8 @@ impl Server {
                 (Log::Memory, Arc::new(Mutex::new(table)))
             }
             Some(dir) => {
-                std::fs::create_dir_all(dir)?;
+                std::fs::create_dir_all(dir)
+                    .map_err(|error| ServerError::Data { dir: dir.clone(), error })?;
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
                 let node = Node::open(dir, config.log, &config.settings, token, hash_seed);
                 let node = runtime.block_on(node)?;

@@ -51,7 +51,8 @@ impl<'b> Words<'b> {
         let bytes = self.bytes(what)?;
         parse_number(bytes).ok_or_else(|| {
             let got = String::from_utf8_lossy(bytes);
-            WordError::new("BADARG", format!("{what} must be a whole number, not '{got}'"))
+            let text = format!("{what} must be a whole number from 0 to {}, not '{got}'", u64::MAX);
+            WordError::new("BADARG", text)
         })
     }
 

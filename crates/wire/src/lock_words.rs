@@ -75,6 +75,9 @@ pub(crate) fn read_lock(words: &mut Words<'_>) -> Result<Lock, WordError> {
             b"MAXHOLD" => lock.max_hold_ms = words.number("MAXHOLD")?,
             b"DETECT" => lock.detect = true,
             b"ASYNC" => lock.asynchronous = true,
+            b"ARG" | b"MODE" => {
+                return Err(words.syntax("ARG and MODE stand right behind the name they belong to"));
+            }
             _ => return Err(words.unknown(word)),
         }
         option = words.next();

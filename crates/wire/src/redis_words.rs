@@ -53,6 +53,9 @@ pub(crate) fn read_set(words: &mut Words<'_>) -> Result<SetRequest, WordError> {
     while let Some(word) = words.next() {
         match Capitals::of(word).as_bytes() {
             b"NX" => new = true,
+            b"PX" | b"EX" if lease_ms.is_some() => {
+                return Err(words.syntax("SET takes PX or EX, once"));
+            }
             b"PX" => lease_ms = Some(words.number("PX")?),
             b"EX" => lease_ms = Some(words.number("EX")?.saturating_mul(1_000)),
             _ => return Err(words.unknown(word)),

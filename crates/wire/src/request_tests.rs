@@ -74,7 +74,10 @@ fn errors_of_a_lock_teach_the_syntax() {
     for (line, text) in [
         ("LOCK", "SYNTAX the name is missing; usage: LOCK name"),
         ("LOCK a WAIT", "SYNTAX WAIT is missing"),
-        ("LOCK a WAIT soon", "BADARG WAIT must be a whole number, not 'soon'"),
+        ("LOCK a WAIT soon", "BADARG WAIT must be a whole number from 0 to"),
+        ("LOCK a WAIT -5", "BADARG WAIT must be a whole number from 0 to"),
+        ("LOCK a WAIT 5 MODE S", "SYNTAX ARG and MODE stand right behind the name"),
+        ("SET a v NX EX 1 PX 5", "SYNTAX SET takes PX or EX, once"),
         ("LOCK a MODE Z", "SYNTAX 'Z' is not a mode"),
         ("LOCK a NOW", "SYNTAX 'NOW' is not understood here"),
         ("LOCK a ARG 2 x", "SYNTAX ARG 2 needs 2 fields"),

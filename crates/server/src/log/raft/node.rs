@@ -74,7 +74,7 @@ impl Node {
             tracing::warn!(%cut, "the end of the log was torn, as after a power failure, and was cut off");
         }
         let (entries, purged) = (recovered.entries.len(), recovered.purged);
-        tracing::info!(entries, purged, "the log has been read");
+        tracing::debug!(entries, purged, "the log has been read");
         let unreadable = |error: bytes::BadBytes| NodeError::Unreadable(error.to_string());
         let entries = recovered.entries.iter().map(|(_, bytes)| bytes::decode_entry(bytes));
         let entries = entries.collect::<Result<VecDeque<_>, _>>().map_err(unreadable)?;
