@@ -126,3 +126,23 @@ fn two_servers_do_not_share_a_directory() {
     assert!(matches!(error, keylatch_server::ServerError::Log(_)), "{error}");
     drop(server);
 }
+
+#[test]
+fn bounds_are_those_of_the_last_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = |name_bytes| {
+        Running::with(|config| {
+            config.data = Some(dir.path().into());
+            config.settings.set("name_bytes", name_bytes);
+        })
+    };
+    let server = start(8);
+    assert!(server.client().say("LOCK a-long-name").starts_with("-LIMIT"));
+    server.stop();
+    let server = start(100);
+    assert_eq!(server.client().say("LOCK a-long-name ID a"), "status=granted id=a");
+    server.stop();
+    let server = start(8);
+    assert!(server.client().say("LOCK another-name").starts_with("-LIMIT"));
+    assert_eq!(server.client().say("UNLOCK a"), "1", "what is held stays held");
+}

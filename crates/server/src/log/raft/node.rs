@@ -113,9 +113,14 @@ impl Node {
         let mut node = Node { raft, log, table, snapshot_bytes, snapshot_at: 0 };
         // Not only if the log is new: a start that was broken off leaves a log without them.
         let stats = node.table.lock().query(0, &Query::Stats);
-        if matches!(stats, Answer::Stats(stats) if stats.token == 0) {
-            let settings = Command::Settings(Box::new(settings.clone()));
-            let first = node.commit(0, &[Command::TokenFloor(token), settings]).await?;
+        let is_new = matches!(stats, Answer::Stats(stats) if stats.token == 0);
+        // Nor are bounds those of the log: what is configured now counts from now on.
+        let is_other = node.table.lock().settings() != settings;
+        if is_new || is_other {
+            let now = node.table.lock().now();
+            let mut commands = vec![Command::Settings(Box::new(settings.clone()))];
+            commands.extend(is_new.then_some(Command::TokenFloor(token)));
+            let first = node.commit(now, &commands).await?;
             first.ok_or_else(|| NodeError::Store(format!("no room in {}", dir.display())))?;
         }
         Ok(node)
