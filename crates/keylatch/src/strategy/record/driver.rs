@@ -8,7 +8,7 @@ use keylatch_table::{
     Acquire, Answer, Command, Entry, Grant, LocksQuery, Query, Reply, RequestId, Target,
 };
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use super::super::{Granted, Loss, Pending, Renewed, Strategy};
 use super::decide::{LIVE_MS, Nonsense, Scene};
@@ -27,12 +27,23 @@ struct Shared<S> {
     /// What this process asked for and has not released, and on which names.
     ours: Mutex<HashMap<RequestId, Ours>>,
     losses: mpsc::UnboundedSender<Loss>,
+    /// Somebody has begun to wait.
+    poke: Notify,
 }
 
 #[derive(Clone)]
 struct Ours {
     names: Vec<Name>,
-    held: bool,
+    state: State,
+}
+
+#[derive(Clone)]
+enum State {
+    /// Being asked for.
+    Asked,
+    /// In the queue; this is told when that changes.
+    Waits(Arc<Notify>),
+    Held,
 }
 
 /// Why there is no reply.
@@ -85,14 +96,21 @@ const TOUCH: Duration = Duration::from_millis(LIVE_MS / 3);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Between two tries.
 const RETRY: Duration = Duration::from_millis(100);
+/// Messages may be lost: whoever waits looks at least this often.
+const IDLE: Duration = Duration::from_secs(1);
 /// Whoever waits acts this much after an end is due: the store's clock is not ours.
 const LATE: Duration = Duration::from_millis(2);
 
 impl<S: Store> Records<S> {
     pub(crate) fn new(store: S, losses: mpsc::UnboundedSender<Loss>) -> Records<S> {
         let changes = store.changes();
-        let shared =
-            Arc::new(Shared { store, line: Line::default(), ours: Mutex::default(), losses });
+        let shared = Arc::new(Shared {
+            store,
+            line: Line::default(),
+            ours: Mutex::default(),
+            losses,
+            poke: Notify::new(),
+        });
         tokio::spawn(watch(Arc::downgrade(&shared), changes));
         Records(shared)
     }
@@ -117,32 +135,60 @@ impl<S: Store> Records<S> {
     }
 }
 
-/// Tells of losses: whoever superseded or revoked a lock has written so.
+/// Looks after everything of this process: one look at the store serves all who wait here. Whoever is
+/// granted, or is not in the queue any more, is told; so is whoever has lost what it held; and if the
+/// rules free somebody, of whatever process, it is handed over.
 async fn watch<S: Store>(shared: Weak<Shared<S>>, mut changes: tokio::sync::watch::Receiver<u64>) {
-    while changes.changed().await.is_ok() {
-        let Some(shared) = shared.upgrade() else { return };
-        let held: Vec<(RequestId, Vec<Name>)> = {
-            let ours = shared.ours.lock();
-            let held = ours.iter().filter(|(_, ours)| ours.held);
-            held.map(|(id, ours)| (id.clone(), ours.names.clone())).collect()
-        };
-        let names: BTreeSet<Name> = held.iter().flat_map(|(_, names)| names.clone()).collect();
-        if names.is_empty() {
-            continue;
-        }
-        let Ok(scene) = shared.scene(names.into_iter().collect()).await else { continue };
-        for (id, _) in held {
-            // What expired is noticed by the holder itself, earlier than by others.
-            if let (None, Some(note)) = (scene.holds(&id), scene.note(&id))
-                && shared.ours.lock().remove(&id).is_some()
-            {
-                drop(shared.losses.send((id, note.as_lost())));
-            }
+    loop {
+        let Some(here) = shared.upgrade() else { return };
+        changes.borrow_and_update();
+        let next = here.look().await.unwrap_or(Some(RETRY));
+        let next = next.unwrap_or(IDLE).clamp(LATE, IDLE);
+        tokio::select! {
+            changed = changes.changed() => if changed.is_err() { return },
+            () = here.poke.notified() => {}
+            () = tokio::time::sleep(next) => {}
         }
     }
 }
 
 impl<S: Store> Shared<S> {
+    /// One look at all names that somebody of this process is on. Returns when to look again.
+    async fn look(&self) -> Result<Option<Duration>, Failure> {
+        let ours = self.ours.lock().clone();
+        let busy = ours.values().filter(|ours| !matches!(ours.state, State::Asked));
+        let names: BTreeSet<Name> = busy.flat_map(|ours| ours.names.clone()).collect();
+        if names.is_empty() {
+            return Ok(None);
+        }
+        let scene = self.scene(names.into_iter().collect()).await?;
+        let mut waits = false;
+        for (id, ours) in ours {
+            match ours.state {
+                State::Asked => {}
+                State::Waits(_) if scene.waits(&id) => waits = true,
+                State::Waits(turn) => turn.notify_one(),
+                // What expired is noticed by the holder itself, earlier than by others.
+                State::Held => {
+                    if let (None, Some(note)) = (scene.holds(&id), scene.note(&id))
+                        && self.ours.lock().remove(&id).is_some()
+                    {
+                        drop(self.losses.send((id, note.as_lost())));
+                    }
+                }
+            }
+        }
+        if !waits {
+            return Ok(None);
+        }
+        if let Some(change) = scene.decide(Command::Tick)?.change {
+            // On a mismatch somebody else was quicker.
+            self.store.commit(change).await?;
+            return Ok(Some(Duration::ZERO));
+        }
+        Ok(scene.next_end_ms().map(|ms| Duration::from_millis(ms) + LATE))
+    }
+
     /// These names and all that their requests are on.
     async fn scene(&self, names: Vec<Name>) -> Result<Scene, Failure> {
         let view = self.store.read(names).await?;
@@ -206,8 +252,6 @@ impl<S: Store> Shared<S> {
         let mut place = place;
         place.turn().await;
         let end = Instant::now() + Duration::from_millis(ask.wait_ms);
-        // Before the request is in: whatever happens then is not missed (6).
-        let mut changes = self.store.changes();
         let mut place = Some(place);
         loop {
             let mut again = ask.clone();
@@ -236,7 +280,7 @@ impl<S: Store> Shared<S> {
                 Reply::Error(error) => return Err(LockError::Invalid(error.to_string())),
                 other => unreachable!("no lock is answered so: {other:?}"),
             }
-            self.stand(&ask.id, &names, seq, end, &mut changes).await?;
+            self.stand(&ask.id, &names, seq, end).await?;
         }
     }
 
@@ -248,40 +292,25 @@ impl<S: Store> Shared<S> {
         names: &[Name],
         seq: u64,
         end: Instant,
-        changes: &mut tokio::sync::watch::Receiver<u64>,
     ) -> Result<(), LockError> {
-        let mut touched = Instant::now();
+        let turn = Arc::new(Notify::new());
+        match self.ours.lock().get_mut(id) {
+            Some(ours) => ours.state = State::Waits(Arc::clone(&turn)),
+            None => return Ok(()),
+        }
+        // What happened before this was known is seen by the look that follows.
+        self.poke.notify_one();
         loop {
-            changes.borrow_and_update();
-            let scene = self.scene(names.to_vec()).await.map_err(Failure::into_lock_error)?;
-            let given_up = !self.ours.lock().contains_key(id);
-            if given_up || !scene.waits(id) || Instant::now() >= end {
+            let left = end.saturating_duration_since(Instant::now());
+            let told = tokio::time::timeout(TOUCH.min(left), turn.notified()).await.is_ok();
+            if told || Instant::now() >= end {
                 return Ok(());
             }
-            // Whoever sees that the rules free someone hands over.
-            let decision = scene
-                .decide(Command::Tick)
-                .map_err(|nonsense| LockError::Unreachable(nonsense.0))?;
-            if let Some(change) = decision.change {
-                let store = self.store.commit(change).await;
-                store.map_err(|error| Failure::from(error).into_lock_error())?;
-                continue;
-            }
-            if touched.elapsed() >= TOUCH {
-                touched = Instant::now();
-                // A number of 0: it was in the queue before this process asked.
-                if seq > 0 {
-                    let touch = self.store.touch(names.to_vec(), seq, LIVE_MS).await;
-                    touch.map_err(|error| Failure::from(error).into_lock_error())?;
-                }
-            }
-            let ends = scene.next_end_ms().map(|ms| Duration::from_millis(ms) + LATE);
-            let next = TOUCH.saturating_sub(touched.elapsed());
-            let next =
-                next.min(ends.unwrap_or(next)).min(end.saturating_duration_since(Instant::now()));
-            tokio::select! {
-                _ = changes.changed() => {}
-                () = tokio::time::sleep(next) => {}
+            // A number of 0: it was in the queue before this process asked, and this asks again.
+            match self.store.touch(names.to_vec(), seq, LIVE_MS).await {
+                Ok(false) => return Ok(()),
+                Ok(true) => {}
+                Err(error) => tracing::debug!(error.text, "a waiter could not say that it lives"),
             }
         }
     }
@@ -321,8 +350,8 @@ impl<S: Store> Strategy for Records<S> {
             // An id that is in use here must ask for the same as before, so that is looked at too.
             names.extend(ours.get(&id).iter().flat_map(|ours| ours.names.clone()));
             let names = names.iter().cloned().collect();
-            let held = ours.get(&id).is_some_and(|ours| ours.held);
-            ours.insert(id.clone(), Ours { names, held })
+            let state = ours.get(&id).map_or(State::Asked, |ours| ours.state.clone());
+            ours.insert(id.clone(), Ours { names, state })
         };
         let names: Vec<Name> = names.into_iter().collect();
         let granted = self.submit(&names.clone(), |shared, place| async move {
@@ -330,7 +359,7 @@ impl<S: Store> Strategy for Records<S> {
             let mut ours = shared.ours.lock();
             match &granted {
                 // Not, if it was released meanwhile.
-                Ok(_) => drop(ours.get_mut(&id).map(|ours| ours.held = true)),
+                Ok(_) => drop(ours.get_mut(&id).map(|ours| ours.state = State::Held)),
                 Err(LockError::Unknown(_)) => {}
                 Err(_) => match known {
                     Some(known) => drop(ours.insert(id, known)),
@@ -352,7 +381,10 @@ impl<S: Store> Strategy for Records<S> {
         let released = self.submit(&names.unwrap_or_default(), |shared, mut place| async move {
             place.turn().await;
             let Ok(names) = shared.find(&id).await else { return Released::Unknown };
-            shared.ours.lock().remove(&id);
+            // Whoever waits for it here is to stop.
+            if let Some(Ours { state: State::Waits(turn), .. }) = shared.ours.lock().remove(&id) {
+                turn.notify_one();
+            }
             match shared.act(names, Command::Release(Target::Id(id))).await {
                 Ok(Acted { reply: Reply::Released, .. }) => Released::Released,
                 Ok(Acted { repeated: true, .. }) | Err(_) => Released::Unknown,
