@@ -180,6 +180,20 @@ impl Guard {
         Ok(self.token())
     }
 
+    /// How long the lease has left as its holder sees it, which is a little less than it has; it
+    /// grows when it is renewed. `None` is no lease.
+    pub fn ends(&self) -> Option<Duration> {
+        self.hold.ends.lock().map(Moment::left)
+    }
+
+    /// Keeps the lock beyond the guard: it is not renewed any more and ends with its lease, or when
+    /// [`crate::Locks::release`] is given its id.
+    pub fn keep(mut self) -> RequestId {
+        self.over = true;
+        self.locks.keeper.drop_hold(&self.hold.id);
+        self.hold.id.clone()
+    }
+
     /// Gives the lock up and says what came of it.
     pub async fn release(mut self) -> Released {
         self.over = true;

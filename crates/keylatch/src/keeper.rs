@@ -86,6 +86,8 @@ impl Keeper {
                 }
             }
             Renewed::Lost(lost) => self.lose(&hold.id, lost),
+            // It is tried again until the lease is over.
+            Renewed::Refused(reason) => tracing::warn!(reason, "a renewal was refused"),
         }
     }
 }
@@ -102,7 +104,7 @@ pub(crate) async fn run(keeper: Weak<Keeper>, strategy: Weak<dyn Strategy>) {
         let (due, next) = keeper.due();
         for hold in due {
             // All are submitted before any is waited for.
-            let renewal = strategy.renew(&hold.id);
+            let renewal = strategy.renew(&hold.id, None);
             let keeper = Arc::clone(&keeper);
             tokio::spawn(async move {
                 if let Some(renewed) = renewal.await {
