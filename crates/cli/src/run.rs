@@ -43,7 +43,7 @@ const GRACE: Duration = Duration::from_secs(1);
 /// A command is told to end when a fifth of the lease is left, but not earlier than this.
 const MARGIN: Duration = Duration::from_secs(5);
 /// How long the end may wait for an answer to the release. The lease ends it anyway.
-const RELEASE: Duration = Duration::from_secs(5);
+const RELEASE: Duration = Duration::from_secs(3);
 
 /// Run a command while holding a lock.
 #[derive(Args, Debug)]
@@ -76,10 +76,13 @@ impl Run {
             let locks = self.place.connect().await?;
             let code = match self.wanted.acquire(&self.place, &locks, None, &mut signals).await {
                 Ok(guard) => self.hold(guard, &mut signals).await,
-                Err(NotHeld::Signal(signal)) => Ok(signals::code(signal)),
+                Err(NotHeld::Signal(signal)) => {
+                    // It has been withdrawn, which should reach the server before this ends.
+                    drop(tokio::time::timeout(RELEASE, locks.close()).await);
+                    Ok(signals::code(signal))
+                }
                 Err(NotHeld::Refused(error)) => self.refused(error),
             };
-            drop(tokio::time::timeout(RELEASE, locks.close()).await);
             code.map(ExitCode::from)
         })
     }
@@ -140,7 +143,11 @@ impl Run {
             };
             let reason = match stop {
                 Stop::Lost(lost) => lost.to_string(),
-                Stop::Ends => "the lock is about to end and could not be renewed in time".into(),
+                Stop::Ends => {
+                    "the lock is about to end: no renewal came in time, or it was held as \
+                               long as allowed"
+                        .into()
+                }
             };
             let code = self.lost(&format!("{reason}; stopping the command"));
             group.stop(patience).await;

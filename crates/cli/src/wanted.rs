@@ -141,7 +141,13 @@ async fn show_progress(place: &Place, locks: &Locks, resource: &Resource) -> Inf
         let waited = since.elapsed().as_millis() as u64;
         let key = resource.to_string();
         if place.is_json() {
-            let holders: Vec<_> = holders.iter().map(crate::locks::entry_json).collect();
+            let holder = |entry: &Entry| {
+                let mut json = crate::locks::entry_json(entry);
+                // Their ids are theirs, and this may go to a log.
+                json.as_object_mut().map(|fields| fields.remove("id"));
+                json
+            };
+            let holders: Vec<_> = holders.iter().map(holder).collect();
             place.tell(
                 &json!({"status": "waiting", "key": key, "waited_ms": waited, "holders": holders}),
                 "",
