@@ -52,8 +52,11 @@ impl Lock {
                     let (id, token) = (guard.id().to_string(), guard.token());
                     let lease_ms = guard.ends().map(|left| left.as_millis() as u64);
                     let json = json!({"status": "granted", "id": id, "token": token, "lease_ms": lease_ms});
-                    // If nobody learns the id, nobody can release it: then the guard does.
-                    place.print(&json, format!("{id} {token}"))?;
+                    if let Err(error) = place.print(&json, format!("{id} {token}")) {
+                        // If nobody learns the id, nobody can release it.
+                        guard.release().await;
+                        return Err(error.into());
+                    }
                     guard.keep();
                     0
                 }

@@ -126,7 +126,9 @@ impl Heard {
     }
 
     fn all(&mut self) -> String {
-        self.thread.take().expect("once").join().unwrap();
+        // Whoever the command has left behind may have its pipe open.
+        let thread = self.thread.take().expect("once");
+        eventually("its output ends", || thread.is_finished());
         self.so_far()
     }
 }
