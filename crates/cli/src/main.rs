@@ -85,6 +85,11 @@ fn main() -> ExitCode {
         Command::Revoke(revoke) => revoke.run(),
     };
     outcome.unwrap_or_else(|error| {
+        // Whoever read the output has had enough (`keylatch ls | head`): end as other programs do.
+        let cause = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+        if cause == Some(std::io::ErrorKind::BrokenPipe) {
+            return ExitCode::from(signals::code(signal_hook::consts::SIGPIPE));
+        }
         let mut out = std::io::stderr().lock();
         drop(match is_json {
             true => writeln!(out, "{}", serde_json::json!({"error": format!("{error:#}")})),

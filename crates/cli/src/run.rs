@@ -30,7 +30,8 @@ than that of every earlier holder, so give it to what you write to. The lease is
 command runs. If the lock is lost, or is about to be because nobody answers, the command and
 everything it started in its process group is stopped: TERM, then KILL, before the lease ends.
 
-Signals INT, TERM, HUP and QUIT are passed on to the command.
+Signals INT, TERM, HUP and QUIT are passed on to the command. It is in a process group of its own, so
+it cannot read from the terminal: give it its input with `< FILE` or a pipe.
 
 Exit codes: that of the command (128 + N if signal N ended it); 75 busy or not free in time (-E
 changes it); 76 the lock was lost while the command ran; 126 it cannot be executed; 127 it is not

@@ -153,6 +153,16 @@ fn a_lock_whose_id_nobody_learns_is_given_up() {
 }
 
 #[test]
+fn a_reader_that_has_had_enough_is_no_error() {
+    let (_server, cli) = start();
+    let mut command = cli.command(&["ls"]);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = command.stdout(writer).stderr(Stdio::piped()).output().unwrap();
+    assert_eq!((output.status.code(), output.stderr), (Some(128 + 13), Vec::new()));
+}
+
+#[test]
 fn mistakes_are_named() {
     let (_server, cli) = start();
     for (words, code, reason) in [
