@@ -2,19 +2,31 @@
 
 mod bench;
 mod descriptors;
+mod locks;
+mod place;
+mod run;
 mod serve;
+mod signals;
+mod table;
+mod time;
+mod wanted;
+mod watch;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Locks come and go as small allocations: a fifth of the server's own time with that of the C library.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+const EXAMPLES: &str = "\
+Examples:
+  keylatch serve --ephemeral                     a lock server on this machine
+  export KEYLATCH_URL=keylatch://localhost:5625
+  keylatch run backup -- ./backup.sh             one at a time, wherever it runs
+  keylatch ls --waiters                          who holds, who waits";
 
 /// One keyed lock, from one process to a cluster.
 #[derive(Parser)]
-#[command(name = "keylatch", version, about, arg_required_else_help = true)]
+#[command(name = "keylatch", version, about, arg_required_else_help = true, after_help = EXAMPLES)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -24,20 +36,74 @@ struct Arguments {
 enum Command {
     /// Run a lock server.
     Serve(serve::Serve),
+    Run(run::Run),
+    Lock(locks::Lock),
+    Unlock(locks::Unlock),
+    Renew(locks::Renew),
+    Promote(locks::Promote),
+    Ls(locks::Ls),
+    Watch(watch::Watch),
+    Revoke(locks::Revoke),
     /// Measure a lock server.
     Bench(bench::Bench),
 }
 
-fn main() -> ExitCode {
-    let outcome = match Arguments::parse().command {
-        Command::Serve(serve) => serve.run(),
-        Command::Bench(bench) => bench.run(),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("keylatch: {error:#}");
-            ExitCode::FAILURE
-        }
+impl Command {
+    /// How its results are said, if it is one over a URL.
+    fn place(&self) -> Option<&place::Place> {
+        Some(match self {
+            Command::Serve(_) | Command::Bench(_) => return None,
+            Command::Run(run) => &run.place,
+            Command::Lock(lock) => &lock.place,
+            Command::Unlock(unlock) => &unlock.place,
+            Command::Renew(renew) => &renew.place,
+            Command::Promote(promote) => &promote.place,
+            Command::Ls(ls) => &ls.place,
+            Command::Watch(watch) => &watch.place,
+            Command::Revoke(revoke) => &revoke.place,
+        })
     }
+}
+
+fn main() -> ExitCode {
+    let command = Arguments::parse().command;
+    let is_json = command.place().is_some_and(place::Place::is_json);
+    let outcome = match command {
+        Command::Serve(serve) => serve.run().map(|()| ExitCode::SUCCESS),
+        Command::Bench(bench) => bench.run().map(|()| ExitCode::SUCCESS),
+        Command::Run(run) => run.run(),
+        Command::Lock(lock) => lock.run(),
+        Command::Unlock(unlock) => unlock.run(),
+        Command::Renew(renew) => renew.run(),
+        Command::Promote(promote) => promote.run(),
+        Command::Ls(ls) => ls.run(),
+        Command::Watch(watch) => watch.run(),
+        Command::Revoke(revoke) => revoke.run(),
+    };
+    outcome.unwrap_or_else(|error| {
+        // Whoever read the output has had enough (`keylatch ls | head`): end as other programs do.
+        let cause = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+        if cause == Some(std::io::ErrorKind::BrokenPipe) {
+            return ExitCode::from(signals::code(signal_hook::consts::SIGPIPE));
+        }
+        let mut out = std::io::stderr().lock();
+        drop(match is_json {
+            true => writeln!(out, "{}", serde_json::json!({"error": format!("{error:#}")})),
+            false => writeln!(out, "keylatch: {error:#}"),
+        });
+        ExitCode::FAILURE
+    })
+}
+
+/// The user's own place for what is kept between runs, as the XDG base directories have it.
+fn state_dir() -> anyhow::Result<std::path::PathBuf> {
+    use anyhow::Context;
+    use std::path::PathBuf;
+
+    let state = std::env::var_os("XDG_STATE_HOME").filter(|dir| !dir.is_empty()).map(PathBuf::from);
+    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"));
+    let state = state.or_else(home);
+    let state =
+        state.context("there is no home directory: set XDG_STATE_HOME, or say where to go")?;
+    Ok(state.join("keylatch"))
 }

@@ -133,7 +133,7 @@ impl Serve {
         let data = match (ephemeral, self.data.as_ref().or(file.data.as_ref())) {
             (true, _) => None,
             (false, Some(dir)) => Some(dir.clone()),
-            (false, None) => Some(default_data()?),
+            (false, None) => Some(crate::state_dir()?),
         };
         let mut config = Config { data, ..Config::default() };
         if let Some(text) = self.resp.as_ref().or(file.resp.as_ref()) {
@@ -180,15 +180,6 @@ fn address(name: &str, text: &str) -> Result<Option<SocketAddr>> {
     Ok(Some(address.with_context(|| {
         format!("{name}: '{text}' is neither HOST:PORT, such as 127.0.0.1:5625, nor `off`")
     })?))
-}
-
-/// As the XDG base directories have it.
-fn default_data() -> Result<PathBuf> {
-    let state = std::env::var_os("XDG_STATE_HOME").filter(|dir| !dir.is_empty()).map(PathBuf::from);
-    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"));
-    let state = state.or_else(home);
-    let state = state.context("there is no home directory: say --data DIR or --ephemeral")?;
-    Ok(state.join("keylatch"))
 }
 
 /// In one piece, so that whoever reads the addresses may stop reading then.

@@ -207,7 +207,7 @@ impl Drop for Withdraw<'_> {
 }
 
 /// Rounded up, so that a lease is not none by being short.
-fn ms(duration: Duration) -> u64 {
+pub(crate) fn ms(duration: Duration) -> u64 {
     duration.as_nanos().div_ceil(1_000_000).try_into().unwrap_or(u64::MAX)
 }
 

@@ -65,6 +65,20 @@ pub enum PromoteError {
     Unknown(String),
 }
 
+/// Why a lease was not renewed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RenewError {
+    /// It is not held any more.
+    #[error("{0}")]
+    Lost(Lost),
+    /// The request itself is wrong, or beyond a bound.
+    #[error("{0}")]
+    Invalid(String),
+    /// It was sent, and the answer is not known.
+    #[error("the outcome is not known: {0}")]
+    Unknown(String),
+}
+
 /// Why a list, or an administrator's command, has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ListError {

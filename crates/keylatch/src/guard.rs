@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use keylatch_table::{Cause, Loss as TableLoss, RequestId, Text};
@@ -78,8 +78,8 @@ pub(crate) struct Hold {
     pub(crate) renews: bool,
     /// When the lease ends as its holder sees it, which is a little earlier than it does.
     pub(crate) ends: Mutex<Option<Moment>>,
-    /// A renewal was sent, and nobody has answered.
-    pub(crate) unanswered: AtomicBool,
+    /// Since when a renewal has had no answer.
+    pub(crate) unanswered: Mutex<Option<Moment>>,
     lost: watch::Sender<Option<Lost>>,
 }
 
@@ -91,7 +91,7 @@ impl Hold {
             lease,
             renews,
             ends: Mutex::new(None),
-            unanswered: AtomicBool::new(false),
+            unanswered: Mutex::new(None),
             lost: watch::Sender::new(None),
         };
         hold.granted(granted);
@@ -113,7 +113,9 @@ impl Hold {
     pub(crate) fn lapse(&self) -> bool {
         let over = self.ends.lock().is_some_and(Moment::has_passed);
         if over {
-            let unanswered = self.unanswered.load(Ordering::SeqCst);
+            // A renewal that was sent a moment ago says nothing: the longest hold may be over.
+            let long = |since: Moment| since.after(self.lease / 10).has_passed();
+            let unanswered = self.unanswered.lock().is_some_and(long);
             self.lose(if unanswered { Lost::Unreachable } else { Lost::Expired });
         }
         over
@@ -178,6 +180,20 @@ impl Guard {
         let granted = self.locks.strategy.promote(&self.hold.id).await?;
         self.hold.granted(&granted);
         Ok(self.token())
+    }
+
+    /// How long the lease has left as its holder sees it, which is a little less than it has; it
+    /// grows when it is renewed. `None` is no lease.
+    pub fn ends(&self) -> Option<Duration> {
+        self.hold.ends.lock().map(Moment::left)
+    }
+
+    /// Keeps the lock beyond the guard: it is not renewed any more and ends with its lease, or when
+    /// [`crate::Locks::release`] is given its id.
+    pub fn keep(mut self) -> RequestId {
+        self.over = true;
+        self.locks.keeper.drop_hold(&self.hold.id);
+        self.hold.id.clone()
     }
 
     /// Gives the lock up and says what came of it.

@@ -1,7 +1,6 @@
 //! Renews what is held: one task for all guards of a [`crate::Locks`].
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -62,7 +61,7 @@ impl Keeper {
             }
             if kept.renew.is_some_and(Moment::has_passed) {
                 due.push(Arc::clone(&kept.hold));
-                kept.hold.unanswered.store(true, Ordering::SeqCst);
+                kept.hold.unanswered.lock().get_or_insert_with(Moment::now);
                 let (least, most) = RETRY;
                 let retry = (kept.hold.lease / 10).clamp(least, most);
                 kept.renew = Some(Moment::now().after(retry));
@@ -77,7 +76,7 @@ impl Keeper {
     }
 
     fn renewed(&self, hold: &Hold, renewed: Renewed) {
-        hold.unanswered.store(false, Ordering::SeqCst);
+        *hold.unanswered.lock() = None;
         match renewed {
             Renewed::Until(end) => {
                 hold.until(end);
@@ -86,6 +85,8 @@ impl Keeper {
                 }
             }
             Renewed::Lost(lost) => self.lose(&hold.id, lost),
+            // It is tried again until the lease is over.
+            Renewed::Refused(reason) => tracing::warn!(reason, "a renewal was refused"),
         }
     }
 }
@@ -102,7 +103,7 @@ pub(crate) async fn run(keeper: Weak<Keeper>, strategy: Weak<dyn Strategy>) {
         let (due, next) = keeper.due();
         for hold in due {
             // All are submitted before any is waited for.
-            let renewal = strategy.renew(&hold.id);
+            let renewal = strategy.renew(&hold.id, None);
             let keeper = Arc::clone(&keeper);
             tokio::spawn(async move {
                 if let Some(renewed) = renewal.await {

@@ -26,6 +26,7 @@
 mod ask;
 mod clock;
 mod error;
+mod event;
 mod fence;
 mod guard;
 mod keeper;
@@ -34,10 +35,12 @@ mod locks;
 mod strategy;
 
 pub use ask::Ask;
-pub use error::{ConnectError, ListError, LockError, PromoteError, RunError};
+pub use error::{ConnectError, ListError, LockError, PromoteError, RenewError, RunError};
+pub use event::{Event, Subject, Watch};
 pub use fence::{Fence, Stale};
 pub use guard::{Guard, Lost, Released};
 pub use key::{IntoKey, resource};
+pub use keylatch_table::rules::overlap;
 pub use keylatch_table::{
     ANY, Blocker, Cause, Deadlock, Entry, Field, LocksQuery, Mode, RequestId, Resource,
     ResourceError, State,

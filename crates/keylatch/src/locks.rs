@@ -2,16 +2,19 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use keylatch_table::{Entry, LocksQuery, Text};
+use keylatch_table::{Entry, LocksQuery, RequestId, Text};
 use tokio::sync::{Notify, mpsc};
 
-use crate::ask::Ask;
-use crate::error::{ConnectError, ListError, RunError};
+use crate::ask::{Ask, ms};
+use crate::clock::Moment;
+use crate::error::{ConnectError, ListError, PromoteError, RenewError, RunError};
+use crate::event::Watch;
 use crate::guard::{Hold, Released};
 use crate::keeper::{self, Keeper};
 use crate::key::IntoKey;
-use crate::strategy::{self, Pending, Strategy};
+use crate::strategy::{self, Pending, Renewed, Strategy};
 
 /// Locks of one place. Clones share everything; a program needs one.
 #[derive(Clone)]
@@ -77,6 +80,38 @@ impl Locks {
         self.0.strategy.revoke(token, reason).await
     }
 
+    /// Gives up what is held or waited for under this id, also by another process. For one that is
+    /// held by a guard of this process there is [`crate::Guard::release`].
+    pub async fn release(&self, id: &RequestId) -> Released {
+        self.0.end(id).await
+    }
+
+    /// Leases anew what is held under this id, for so long or as first asked for, never shorter. How
+    /// long is left then; `None` is no lease.
+    pub async fn renew(
+        &self,
+        id: &RequestId,
+        lease: Option<Duration>,
+    ) -> Result<Option<Duration>, RenewError> {
+        match self.0.strategy.renew(id, lease.map(ms)).await {
+            Some(Renewed::Until(end)) => Ok(end.map(Moment::left)),
+            Some(Renewed::Lost(lost)) => Err(RenewError::Lost(lost)),
+            Some(Renewed::Refused(reason)) => Err(RenewError::Invalid(reason)),
+            None => Err(RenewError::Unknown("no answer came in time".into())),
+        }
+    }
+
+    /// Promotes what is held under this id; its new token. For one that is held by a guard of this
+    /// process there is [`crate::Guard::promote`].
+    pub async fn promote(&self, id: &RequestId) -> Result<u64, PromoteError> {
+        Ok(self.0.strategy.promote(id).await?.grant.token)
+    }
+
+    /// What happens from now on to those who wait, and to those who lose what they hold.
+    pub async fn watch(&self) -> Result<Watch, ListError> {
+        Ok(Watch(self.0.strategy.watch().await?))
+    }
+
     /// Waits until every release so far has been answered. Dropped guards release in the background,
     /// so a program calls this before it ends.
     pub async fn close(&self) {
@@ -99,7 +134,7 @@ impl Inner {
     }
 
     /// Ends a request, held or waiting.
-    pub(crate) fn end(&self, id: &keylatch_table::RequestId) -> Pending<Released> {
+    pub(crate) fn end(&self, id: &RequestId) -> Pending<Released> {
         let releasing = Arc::clone(&self.releasing);
         releasing.count.fetch_add(1, Ordering::SeqCst);
         let released = self.strategy.release(id);

@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 
 use crate::clock::Moment;
 use crate::error::{ConnectError, ListError, LockError, PromoteError};
+use crate::event::Event;
 use crate::guard::{Lost, Released};
 
 /// What comes of something that was submitted. It goes on also if this is dropped.
@@ -31,6 +32,8 @@ pub(crate) struct Granted {
 pub(crate) enum Renewed {
     Until(Option<Moment>),
     Lost(Lost),
+    /// Not carried out, and why.
+    Refused(String),
 }
 
 /// A holder that has lost its lock.
@@ -42,11 +45,16 @@ pub(crate) trait Strategy: Send + Sync {
     fn acquire(&self, ask: Acquire) -> Pending<Result<Granted, LockError>>;
     /// Ends what is held or waited for.
     fn release(&self, id: &RequestId) -> Pending<Released>;
-    /// Leases anew: those first asked for. `None` if that could not be found out.
-    fn renew(&self, id: &RequestId) -> Pending<Option<Renewed>>;
+    /// Leases anew: for so long, or as first asked for. `None` if that could not be found out.
+    fn renew(&self, id: &RequestId, lease_ms: Option<u64>) -> Pending<Option<Renewed>>;
     fn promote(&self, id: &RequestId) -> Pending<Result<Granted, PromoteError>>;
     fn list(&self, query: LocksQuery) -> Pending<Result<Vec<Entry>, ListError>>;
     fn revoke(&self, token: u64, reason: &str) -> Pending<Result<bool, ListError>>;
+    /// Everything that happens from when this resolves.
+    fn watch(&self) -> Pending<Result<mpsc::Receiver<Event>, ListError>> {
+        let refused = ListError::Refused("this strategy does not tell what happens".into());
+        Box::pin(std::future::ready(Err(refused)))
+    }
 }
 
 /// What is behind a URL, and where it tells of losses.

@@ -1,6 +1,7 @@
 //! The real binary, started and stopped from outside, and what a test asks of it.
 #![allow(dead_code)] // every test file uses some of it
 
+pub(crate) mod cli;
 pub(crate) mod load;
 pub(crate) mod segments;
 

@@ -15,6 +15,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use super::{Granted, Loss, Pending, Renewed, Strategy};
 use crate::clock::Moment;
 use crate::error::{ListError, LockError, PromoteError};
+use crate::event::Watchers;
 use crate::guard::{Lost, Released};
 
 type Outcome = Result<Grant, LockError>;
@@ -32,6 +33,7 @@ struct State {
     table: Table,
     waiting: HashMap<RequestId, oneshot::Sender<Outcome>>,
     losses: mpsc::UnboundedSender<Loss>,
+    watchers: Watchers,
     /// When the ticker wakes.
     wakes: Option<u64>,
 }
@@ -39,7 +41,8 @@ struct State {
 impl Memory {
     pub(crate) fn new(losses: mpsc::UnboundedSender<Loss>) -> Memory {
         let table = Table::new(Settings::default(), 0, rand::rng().next_u64());
-        let state = State { table, waiting: HashMap::new(), losses, wakes: None };
+        let (waiting, watchers) = (HashMap::new(), Watchers::default());
+        let state = State { table, waiting, losses, watchers, wakes: None };
         let (state, sooner) = (Mutex::new(state), Notify::new());
         let shared = Arc::new(Shared { state, sooner, start: Instant::now() });
         tokio::spawn(tick(Arc::downgrade(&shared)));
@@ -94,6 +97,7 @@ impl Shared {
 
 impl State {
     fn tell(&mut self, event: Event) {
+        self.watchers.tell(&event);
         let (id, outcome) = match event {
             Event::Granted { id, grant } => (id, Ok(grant)),
             Event::TimedOut { id, blocker, .. } => (id, Err(LockError::TimedOut(Some(blocker)))),
@@ -154,14 +158,15 @@ impl Strategy for Memory {
         })
     }
 
-    fn renew(&self, id: &RequestId) -> Pending<Option<Renewed>> {
+    fn renew(&self, id: &RequestId, lease_ms: Option<u64>) -> Pending<Option<Renewed>> {
         let now = Moment::now();
-        let reply = self.0.apply(Command::Renew(Target::Id(id.clone()), None));
+        let reply = self.0.apply(Command::Renew(Target::Id(id.clone()), lease_ms));
         ready(Some(match reply {
             Reply::Renewed(left) => {
                 Renewed::Until(left.map(|left| now.after(Duration::from_millis(left))))
             }
             Reply::Lost(loss) => Renewed::Lost(Lost::from_loss(loss)),
+            Reply::Error(error) => Renewed::Refused(error.to_string()),
             other => unreachable!("no renewal is answered so: {other:?}"),
         }))
     }
@@ -192,5 +197,9 @@ impl Strategy for Memory {
             Reply::Error(error) => Err(ListError::Refused(error.to_string())),
             other => unreachable!("no revocation is answered so: {other:?}"),
         })
+    }
+
+    fn watch(&self) -> Pending<Result<mpsc::Receiver<crate::Event>, ListError>> {
+        ready(Ok(self.0.state.lock().watchers.add()))
     }
 }

@@ -2,8 +2,10 @@
 //! lost, the next address is tried, everything without an answer is asked again under the same id,
 //! and what is held or waited for is attached to the new connection.
 
+mod events;
 mod link;
 mod read;
+mod way;
 
 use std::time::Duration;
 
@@ -14,8 +16,10 @@ use tokio::sync::{mpsc, oneshot};
 use super::{Granted, Loss, Pending, Renewed, Strategy};
 use crate::clock::Moment;
 use crate::error::{ConnectError, ListError, LockError, PromoteError};
+use crate::event::Event;
 use crate::guard::Released;
 use link::{Link, Submitted};
+use way::Way;
 
 /// How long the server may be away before an answer is not waited for any more; beyond the wait of
 /// a lock.
@@ -23,6 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) struct Server {
     submit: mpsc::UnboundedSender<Submitted>,
+    way: Way,
 }
 
 /// `//host:port,host:port`.
@@ -42,11 +47,11 @@ impl Server {
         losses: mpsc::UnboundedSender<Loss>,
     ) -> Result<Server, ConnectError> {
         let (submit, submitted) = mpsc::unbounded_channel();
-        let mut link = Link::new(addresses, submitted, losses);
+        let mut way = Way::new(addresses);
         // The first time a mistake in the address should show at once.
-        let stream = link.connect().await?;
-        tokio::spawn(link.run(stream));
-        Ok(Server { submit })
+        let stream = way.connect().await?;
+        tokio::spawn(Link::new(way.clone(), submitted, losses).run(stream));
+        Ok(Server { submit, way })
     }
 
     /// Sends a command and waits for its answer. The text of a failure says whether it was sent.
@@ -125,9 +130,12 @@ impl Strategy for Server {
         })
     }
 
-    fn renew(&self, id: &RequestId) -> Pending<Option<Renewed>> {
+    fn renew(&self, id: &RequestId, lease_ms: Option<u64>) -> Pending<Option<Renewed>> {
         let since = Moment::now();
-        let receiver = self.command(&["RENEW", &id.to_string()]);
+        let (id, lease) = (id.to_string(), lease_ms.map(|lease| lease.to_string()));
+        let mut words = vec!["RENEW", &id];
+        words.extend(lease.iter().flat_map(|lease| ["LEASE", lease]));
+        let receiver = self.command(&words);
         Box::pin(async move { read::renewed(&answer(receiver).await.ok()?, since) })
     }
 
@@ -181,6 +189,10 @@ impl Strategy for Server {
                 Err(failure) => Err(ListError::Unreachable(failure.text())),
             }
         })
+    }
+
+    fn watch(&self) -> Pending<Result<mpsc::Receiver<Event>, ListError>> {
+        Box::pin(events::watch(self.way.clone()))
     }
 }
 

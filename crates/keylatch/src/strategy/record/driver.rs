@@ -394,16 +394,19 @@ impl<S: Store> Strategy for Records<S> {
         Box::pin(async move { released.await.unwrap_or(Released::Unknown) })
     }
 
-    fn renew(&self, id: &RequestId) -> Pending<Option<Renewed>> {
+    fn renew(&self, id: &RequestId, lease_ms: Option<u64>) -> Pending<Option<Renewed>> {
         let id = id.clone();
         let since = Moment::now();
         let renewed = self.submit(&[], |shared, _| async move {
             let names = shared.find(&id).await.ok()?;
-            let command = Command::Renew(Target::Id(id.clone()), None);
+            let command = Command::Renew(Target::Id(id.clone()), lease_ms);
             let reply = shared.act(names.clone(), command).await.ok()?.reply;
             if let Reply::Renewed(left) = reply {
                 let end = left.map(|left| since.after(Duration::from_millis(left)));
                 return Some(Renewed::Until(end));
+            }
+            if let Reply::Error(error) = reply {
+                return Some(Renewed::Refused(error.to_string()));
             }
             let scene = shared.scene(names).await.ok()?;
             Some(Renewed::Lost(scene.note(&id).map_or(Lost::Expired, Note::as_lost)))

@@ -12,9 +12,10 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::super::{Granted, Loss};
 use super::read::{self, Outcome};
+use super::way::{BACK_OFF, Way};
 use super::{Failure, PATIENCE, encode};
 use crate::clock::Moment;
-use crate::error::{ConnectError, LockError};
+use crate::error::LockError;
 
 type LockSender = oneshot::Sender<Result<Granted, LockError>>;
 type ValueSender = oneshot::Sender<Result<Value, Failure>>;
@@ -81,9 +82,7 @@ impl Wait {
 }
 
 pub(super) struct Link {
-    addresses: Vec<String>,
-    /// The address that is tried next.
-    next: usize,
+    way: Way,
     submitted: mpsc::UnboundedReceiver<Submitted>,
     losses: mpsc::UnboundedSender<Loss>,
     /// In the order of their answers.
@@ -95,23 +94,18 @@ pub(super) struct Link {
     closed: bool,
 }
 
-/// How long one address may take to answer.
-const CONNECT: Duration = Duration::from_secs(2);
-/// Between two rounds over all addresses.
-const BACK_OFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 /// How often those are looked for whose time is over.
 const LOOK: Duration = Duration::from_millis(100);
 const UNREACHABLE: &str = "the server was not reached in time";
 
 impl Link {
     pub(super) fn new(
-        addresses: Vec<String>,
+        way: Way,
         submitted: mpsc::UnboundedReceiver<Submitted>,
         losses: mpsc::UnboundedSender<Loss>,
     ) -> Link {
         Link {
-            addresses,
-            next: 0,
+            way,
             submitted,
             losses,
             open: VecDeque::new(),
@@ -121,24 +115,6 @@ impl Link {
         }
     }
 
-    /// The first address that answers.
-    pub(super) async fn connect(&mut self) -> Result<TcpStream, ConnectError> {
-        let mut last = String::new();
-        for _ in 0..self.addresses.len() {
-            let address = &self.addresses[self.next % self.addresses.len()];
-            self.next += 1;
-            match tokio::time::timeout(CONNECT, TcpStream::connect(address)).await {
-                Ok(Ok(stream)) => {
-                    drop(stream.set_nodelay(true));
-                    return Ok(stream);
-                }
-                Ok(Err(error)) => last = format!("{address}: {error}"),
-                Err(_) => last = format!("{address}: no answer"),
-            }
-        }
-        Err(ConnectError::Unreachable(format!("no lock server was reached ({last})")))
-    }
-
     pub(super) async fn run(mut self, first: TcpStream) {
         let mut stream = Some(first);
         let (least, most) = BACK_OFF;
@@ -146,7 +122,7 @@ impl Link {
         while !self.is_over() {
             let connected = match stream.take() {
                 Some(stream) => Ok(stream),
-                None => self.connect().await,
+                None => self.way.connect().await,
             };
             match connected {
                 Ok(stream) => {

@@ -57,7 +57,11 @@ fn state(value: &Value) -> Option<State> {
 }
 
 fn cause(value: &Value) -> Option<Cause> {
-    Some(match text(value, "cause")? {
+    cause_of(text(value, "cause")?)
+}
+
+pub(super) fn cause_of(word: &str) -> Option<Cause> {
+    Some(match word {
         "released" => Cause::Released,
         "expired" => Cause::Expired,
         "superseded" => Cause::Superseded,
@@ -94,6 +98,9 @@ pub(super) fn outcome(value: &Value) -> Outcome {
 
 /// The answer to `RENEW`; `None` if it is none.
 pub(super) fn renewed(value: &Value, since: Moment) -> Option<Renewed> {
+    if let Value::Error(text) = value {
+        return Some(Renewed::Refused(text.clone()));
+    }
     match text(value, "status")? {
         "renewed" => {
             let end = lease(value).map(|left| since.after(Duration::from_millis(left)));

@@ -1,0 +1,108 @@
+//! `keylatch watch`: what happens, as it happens.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use keylatch::{Event, Lost, Subject};
+use serde_json::{Value, json};
+
+use crate::place::{Place, block_on};
+use crate::time;
+
+const EXAMPLES: &str = "\
+Examples:
+  keylatch watch
+  keylatch watch -o json | jq -r 'select(.event == \"lost\") | .request.owner'
+
+Events: granted (after a wait), timeout, deadlock, cancelled, lost; and missed, if the connection was
+away or the reader too slow. What a request is told at once (a grant without a wait, a release) is
+not among them.";
+
+/// Show what happens to those who wait and to those who lose their locks.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Watch {
+    #[command(flatten)]
+    pub(crate) place: Place,
+}
+
+impl Watch {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        block_on(async {
+            let locks = self.place.connect().await?;
+            let mut watch = locks.watch().await?;
+            while let Some(event) = watch.next().await {
+                self.place.print(&json(&event), text(&event))?;
+            }
+            bail!("there are no more events");
+        })
+    }
+}
+
+fn text(event: &Event) -> String {
+    match event {
+        Event::Granted { token, lease_ms, waited_ms, .. } => {
+            let lease = lease_ms
+                .map_or("no lease".into(), |lease| format!("a lease of {}", time::show(lease)));
+            format!("granted    token {token} with {lease}, waited {}", time::show(*waited_ms))
+        }
+        Event::TimedOut(_, subject) => format!("timeout    {}", about(subject)),
+        Event::Deadlocked(_, subject) => format!("deadlock   {}", about(subject)),
+        Event::Cancelled(_, subject) => format!("cancelled  {}", about(subject)),
+        Event::Lost { token, lost, subject, .. } => {
+            let (cause, reason) = cause(lost);
+            let reason = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
+            format!("lost       {}: token {token} {cause}{reason}", about(subject))
+        }
+        Event::Missed => "missed     some events were not heard".into(),
+    }
+}
+
+fn about(subject: &Subject) -> String {
+    let resources = subject.resources.iter();
+    let resources = resources.map(|(resource, mode)| format!("{resource} ({})", mode.letter()));
+    format!("{} of {}", resources.collect::<Vec<_>>().join(", "), subject.owner)
+}
+
+fn cause(lost: &Lost) -> (&'static str, Option<&str>) {
+    match lost {
+        Lost::Expired => ("expired", None),
+        Lost::Superseded(by) => ("superseded", by.as_deref()),
+        Lost::Revoked(reason) => ("revoked", reason.as_deref()),
+        Lost::Unreachable => ("unreachable", None),
+        Lost::Released => ("released", None),
+    }
+}
+
+/// In the words of `SUBSCRIBE keylatch:events`.
+fn json(event: &Event) -> Value {
+    let request = |subject: &Subject| {
+        let resources = subject.resources.iter();
+        let resources = resources
+            .map(|(resource, mode)| json!({"resource": &**resource, "mode": mode.letter()}));
+        json!({
+            "seq": subject.seq,
+            "owner": &*subject.owner,
+            "resources": resources.collect::<Vec<_>>(),
+        })
+    };
+    let ended = |event, id: &keylatch::RequestId, subject| json!({"event": event, "id": id.to_string(), "request": request(subject)});
+    match event {
+        Event::Granted { id, token, lease_ms, waited_ms } => json!({
+            "event": "granted", "id": id.to_string(), "token": token, "lease_ms": lease_ms,
+            "waited_ms": waited_ms,
+        }),
+        Event::TimedOut(id, subject) => ended("timeout", id, subject),
+        Event::Deadlocked(id, subject) => ended("deadlock", id, subject),
+        Event::Cancelled(id, subject) => ended("cancelled", id, subject),
+        Event::Lost { id, token, lost, subject } => {
+            let (cause, reason) = cause(lost);
+            json!({
+                "event": "lost", "id": id.to_string(), "token": token, "cause": cause,
+                "reason": reason, "request": request(subject),
+            })
+        }
+        Event::Missed => json!({"event": "missed"}),
+    }
+}
