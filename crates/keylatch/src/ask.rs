@@ -143,6 +143,7 @@ impl Ask {
 
     async fn ask(self) -> Result<Guard, LockError> {
         let (locks, lease, renew) = (Arc::clone(&self.locks), self.lease, self.renew);
+        let max_hold = self.max_hold;
         let ask = self.into_acquire()?;
         let id = ask.id.clone();
         // Submitted before the first await, and withdrawn if this future is dropped.
@@ -151,7 +152,9 @@ impl Ask {
         let granted = pending.await;
         withdraw.armed = matches!(granted, Err(LockError::Unknown(_)));
         drop(withdraw);
-        let hold = Arc::new(Hold::new(id, &granted?, lease, renew));
+        let granted = granted?;
+        let hold = Hold::new(id, &granted, lease, renew).at_most(&granted, max_hold);
+        let hold = Arc::new(hold);
         locks.keeper.keep(&hold);
         Ok(Guard::new(locks, hold))
     }

@@ -78,6 +78,8 @@ pub(crate) struct Hold {
     pub(crate) renews: bool,
     /// When the lease ends as its holder sees it, which is a little earlier than it does.
     pub(crate) ends: Mutex<Option<Moment>>,
+    /// When it ends however often it is renewed, as its holder sees it.
+    longest: Option<Moment>,
     /// Since when a renewal has had no answer.
     pub(crate) unanswered: Mutex<Option<Moment>>,
     lost: watch::Sender<Option<Lost>>,
@@ -91,11 +93,20 @@ impl Hold {
             lease,
             renews,
             ends: Mutex::new(None),
+            longest: None,
             unanswered: Mutex::new(None),
             lost: watch::Sender::new(None),
         };
         hold.granted(granted);
         hold
+    }
+
+    /// It ends after so long at the latest.
+    pub(crate) fn at_most(mut self, granted: &Granted, max_hold: Duration) -> Hold {
+        let waited = Duration::from_millis(granted.grant.waited_ms);
+        let end = granted.since.after(waited + max_hold.mul_f64(0.98));
+        self.longest = (!max_hold.is_zero()).then_some(end);
+        self
     }
 
     fn granted(&self, Granted { grant, since }: &Granted) {
@@ -113,9 +124,9 @@ impl Hold {
     pub(crate) fn lapse(&self) -> bool {
         let over = self.ends.lock().is_some_and(Moment::has_passed);
         if over {
-            // A renewal that was sent a moment ago says nothing: the longest hold may be over.
-            let long = |since: Moment| since.after(self.lease / 10).has_passed();
-            let unanswered = self.unanswered.lock().is_some_and(long);
+            // A renewal that is on its way says nothing if the longest hold is over.
+            let unanswered =
+                self.unanswered.lock().is_some() && !self.longest.is_some_and(Moment::has_passed);
             self.lose(if unanswered { Lost::Unreachable } else { Lost::Expired });
         }
         over

@@ -196,9 +196,9 @@ async fn optimistic_locks_are_promoted_and_the_others_told(locks: Locks) {
 }
 
 async fn a_lease_is_renewed_as_long_as_the_guard_lives(locks: Locks) {
-    let guard = locks.lock("k").lease(Duration::from_millis(300)).await.unwrap();
+    let guard = locks.lock("k").lease(Duration::from_millis(1_500)).await.unwrap();
     for _ in 0..10 {
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
         assert!(matches!(locks.lock("k").try_now().await, Err(LockError::Busy(_))));
     }
     assert_eq!(guard.is_lost(), None);
@@ -218,8 +218,8 @@ async fn without_renewal_the_lease_ends_and_its_holder_knows(locks: Locks) {
 }
 
 async fn a_longest_hold_ends_whatever_is_renewed(locks: Locks) {
-    let ask = locks.lock("k").lease(Duration::from_millis(100));
-    let guard = ask.max_hold(Duration::from_millis(250)).await.unwrap();
+    let ask = locks.lock("k").lease(Duration::from_millis(700));
+    let guard = ask.max_hold(Duration::from_millis(1_500)).await.unwrap();
     assert_eq!(guard.lost().await, Lost::Expired);
     assert!(locks.lock("k").await.is_ok());
 }
