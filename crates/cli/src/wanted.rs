@@ -27,7 +27,7 @@ pub(crate) struct Wanted {
     /// The same as --mode S.
     #[arg(long)]
     shared: bool,
-    /// Who holds it, for others to see. [default: USER@HOST:PID]
+    /// Who holds it, for others to see; by default user, host and process
     #[arg(long)]
     owner: Option<String>,
     /// How long to wait: 500ms, 5s, 2m, 1h; 0 is not at all.
