@@ -187,18 +187,23 @@ fn word(text: &[u8]) -> Option<(u64, &[u8])> {
     Some((number(&text[..end])?, &text[end + 1..]))
 }
 
+async fn read(
+    mut connection: ConnectionManager,
+    scripts: &Scripts,
+    names: &[Name],
+) -> Result<View, StoreError> {
+    let mut read = scripts.read.prepare_invoke();
+    for name in names {
+        read.key(key(name));
+    }
+    let value: Value = read.invoke_async(&mut connection).await.map_err(|error| failed(&error))?;
+    view(names, value).ok_or_else(nonsense)
+}
+
 impl Store for Redis {
     fn read(&self, names: Vec<Name>) -> Pending<Result<View, StoreError>> {
-        let (mut connection, scripts) = (self.connection.clone(), Arc::clone(&self.scripts));
-        Box::pin(async move {
-            let mut read = scripts.read.prepare_invoke();
-            for name in &names {
-                read.key(key(name));
-            }
-            let value: Value =
-                read.invoke_async(&mut connection).await.map_err(|error| failed(&error))?;
-            view(&names, value).ok_or_else(nonsense)
-        })
+        let (connection, scripts) = (self.connection.clone(), Arc::clone(&self.scripts));
+        Box::pin(async move { read(connection, &scripts, &names).await })
     }
 
     fn read_all(&self) -> Pending<Result<View, StoreError>> {
@@ -220,13 +225,7 @@ impl Store for Redis {
             }
             names.sort_unstable();
             names.dedup();
-            let mut read = scripts.read.prepare_invoke();
-            for name in &names {
-                read.key(key(name));
-            }
-            let value: Value =
-                read.invoke_async(&mut connection).await.map_err(|error| failed(&error))?;
-            view(&names, value).ok_or_else(nonsense)
+            read(connection, &scripts, &names).await
         })
     }
 
