@@ -52,7 +52,9 @@ pub(crate) trait Strategy: Send + Sync {
     fn revoke(&self, token: u64, reason: &str) -> Pending<Result<bool, ListError>>;
     /// Everything that happens from when this resolves.
     fn watch(&self) -> Pending<Result<mpsc::Receiver<Event>, ListError>> {
-        let refused = ListError::Refused("this strategy does not tell what happens".into());
+        let refused = ListError::Refused(
+            "this strategy does not tell what happens: use the lock server for that".into(),
+        );
         Box::pin(std::future::ready(Err(refused)))
     }
 }

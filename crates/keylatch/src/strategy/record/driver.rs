@@ -227,15 +227,14 @@ impl<S: Store> Shared<S> {
 
     async fn act_once(&self, names: Vec<Name>, command: Command) -> Result<Acted, Failure> {
         let mut scene = self.scene(names).await?;
-        let repeated = false;
         loop {
             let decision = scene.decide(command.clone())?;
             let Some(change) = decision.change else {
-                return Ok(Acted { reply: decision.reply, version: 0, seq: 0, repeated });
+                return Ok(Acted { reply: decision.reply, version: 0, seq: 0, repeated: false });
             };
             match self.store.commit(change).await? {
                 Committed::Done { version, seq } => {
-                    return Ok(Acted { reply: decision.reply, version, seq, repeated });
+                    return Ok(Acted { reply: decision.reply, version, seq, repeated: false });
                 }
                 Committed::Mismatch(view) => scene = self.complete(view).await?,
             }
@@ -298,6 +297,8 @@ impl<S: Store> Shared<S> {
             Some(ours) => ours.state = State::Waits(Arc::clone(&turn)),
             None => return Ok(()),
         }
+        // A store that has to look for changes looks more often while somebody has this.
+        let _waits = self.store.changes();
         // What happened before this was known is seen by the look that follows.
         self.poke.notify_one();
         loop {

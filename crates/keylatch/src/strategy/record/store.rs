@@ -63,7 +63,7 @@ pub(crate) struct Change {
     pub(crate) names: BTreeMap<Name, NameChange>,
     /// How many numbers this write takes; its version is the first (10). At least one.
     pub(crate) numbers: u64,
-    /// A waiter at the tail of every queue of `append_to`, with one seq (9).
+    /// A waiter at the tail of several queues, with one seq (9).
     pub(crate) append: Option<Append>,
 }
 
@@ -119,6 +119,7 @@ pub(crate) trait Store: Send + Sync + 'static {
     fn commit(&self, change: Change) -> Pending<Result<Committed, StoreError>>;
     /// A waiter lives; false if it is not there any more, or was dead already (5).
     fn touch(&self, to: Vec<Name>, seq: u64, live_ms: u64) -> Pending<Result<bool, StoreError>>;
-    /// Changes when something may have been written, by anyone.
+    /// Changes when something may have been written, by anyone. The driver has one, and one more for
+    /// each that waits.
     fn changes(&self) -> watch::Receiver<u64>;
 }

@@ -39,6 +39,7 @@ fn grant(value: &Value) -> Option<Grant> {
 fn blocker(value: &Value) -> Option<Blocker> {
     Some(Blocker {
         owner: text(value, "owner")?.into(),
+        // The protocol does not say; what is shown is taken as named.
         explicit: true,
         mode: Mode::from_letter(text(value, "mode")?)?,
         state: state(value)?,
