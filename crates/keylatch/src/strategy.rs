@@ -75,12 +75,12 @@ pub(crate) async fn connect(
             let addresses = server::addresses(rest).map_err(ConnectError::Url)?;
             Ok(Arc::new(server::Server::connect(addresses, losses).await?))
         }
-        #[cfg(feature = "sqlite")]
+        #[cfg(any())]
         "sqlite" => {
             let store = record::sqlite::Sqlite::open(rest.trim_start_matches("//")).await?;
             Ok(Arc::new(record::Records::new(store, losses)))
         }
-        #[cfg(feature = "redis")]
+        #[cfg(any())]
         "redis" => {
             let store = record::redis::Redis::connect(url).await?;
             Ok(Arc::new(record::Records::new(store, losses)))

@@ -9,14 +9,6 @@
 //! - `line`: requests of one process on one name keep their order.
 //! - `sqlite`: one file, several processes. `redis`: a Redis, one script a change.
 
-mod decide;
-mod driver;
-mod format;
-mod line;
-#[cfg(feature = "redis")]
-pub(crate) mod redis;
-#[cfg(feature = "sqlite")]
-pub(crate) mod sqlite;
+// BEING REWRITTEN: decide, driver, format, line, redis, sqlite come back with the new store contract.
+#![allow(dead_code, unused)]
 mod store;
-
-pub(crate) use driver::Records;

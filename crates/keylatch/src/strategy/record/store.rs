@@ -1,10 +1,11 @@
 //! What a record store has to do. Every rule here is one of those that make the protocol safe; the
 //! numbers are those of its description.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tokio::sync::watch;
+use keylatch_table::RequestId;
+use tokio::sync::mpsc;
 
 use super::super::Pending;
 
@@ -18,6 +19,9 @@ pub(crate) struct Head {
     /// When that was, on the store's clock.
     pub(crate) time: u64,
     pub(crate) bytes: Vec<u8>,
+    /// Only of a store that ends leases by itself and has no clock to read: those of the holders that
+    /// were put with this head whose leases live. Elsewhere the clock decides.
+    pub(crate) alive: Option<BTreeSet<RequestId>>,
 }
 
 /// Who waits.
@@ -37,13 +41,14 @@ pub(crate) struct Waiter {
 pub(crate) struct View {
     /// The store's clock.
     pub(crate) now: u64,
+    /// Every name that was asked for, also if there is nothing of it.
     pub(crate) names: BTreeMap<Name, Record>,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Record {
     pub(crate) head: Option<Head>,
-    /// By seq.
+    /// By seq. The dead may be among them.
     pub(crate) queue: Vec<Waiter>,
 }
 
@@ -61,10 +66,22 @@ pub(crate) enum Expect {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Change {
     pub(crate) names: BTreeMap<Name, NameChange>,
-    /// How many numbers this write takes; its version is the first (10). At least one.
+    /// How many numbers the heads take, at least one; the first is the version of all of them (10).
     pub(crate) numbers: u64,
-    /// A waiter at the tail of several queues, with one seq (9).
-    pub(crate) append: Option<Append>,
+    /// New waiters. Each takes one more number as its seq, in this order.
+    pub(crate) appends: Vec<Append>,
+}
+
+impl Change {
+    /// How many numbers it takes in all, drawn after the checks, under the lock of the heads (8).
+    pub(crate) fn all_numbers(&self) -> u64 {
+        self.numbers.max(1) + self.appends.len() as u64
+    }
+
+    /// The seq of a new waiter, once the version is known.
+    pub(crate) fn seq_of(&self, version: u64, append: usize) -> u64 {
+        version + self.numbers.max(1) + append as u64
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -73,23 +90,50 @@ pub(crate) struct NameChange {
     /// There is no waiter with a larger seq (2).
     pub(crate) last_seq: Option<u64>,
     pub(crate) head: Write,
-    /// These must still be there (3).
-    pub(crate) remove: Vec<u64>,
+    /// These must still be there, under this id and with this seq (3).
+    pub(crate) remove: Vec<Stand>,
+    /// It is told to everyone, also if nobody waits: a holder has lost its lock by this.
+    pub(crate) tell: bool,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum Write {
     Keep,
-    /// If nobody comes by, it may be forgotten after so long; never, if there is none (7).
-    Put {
-        bytes: Vec<u8>,
-        keep_ms: Option<u64>,
-    },
+    Put(Put),
     Delete,
 }
 
 #[derive(Clone, Debug)]
+pub(crate) struct Put {
+    pub(crate) bytes: Vec<u8>,
+    /// If nobody comes by and nobody waits, it may be forgotten after so long; never, if there is
+    /// none (7).
+    pub(crate) keep_ms: Option<u64>,
+    /// For stores that end leases by themselves: all who hold now.
+    pub(crate) holders: Vec<Holder>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Holder {
+    pub(crate) id: RequestId,
+    /// How long from this write on; nothing is for ever.
+    pub(crate) left_ms: Option<u64>,
+    /// Whether that was set by this write; else it runs as it did.
+    pub(crate) leased: bool,
+}
+
+/// A place in queues.
+#[derive(Clone, Debug)]
+pub(crate) struct Stand {
+    pub(crate) id: RequestId,
+    pub(crate) seq: u64,
+}
+
+/// A waiter at the tail of one or several queues, with one seq (9). None of these queues may have one
+/// with this id (4). All its names are among those of the change.
+#[derive(Clone, Debug)]
 pub(crate) struct Append {
+    pub(crate) id: RequestId,
     pub(crate) to: Vec<Name>,
     pub(crate) bytes: Vec<u8>,
     pub(crate) live_ms: u64,
@@ -98,10 +142,27 @@ pub(crate) struct Append {
 /// What came of a change.
 #[derive(Debug)]
 pub(crate) enum Committed {
-    /// It has happened: its version, and the seq of what was appended.
-    Done { version: u64, seq: u64 },
+    Done(Done),
     /// Something was otherwise, and nothing has happened. These are its names now.
     Mismatch(View),
+}
+
+/// It has happened.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) version: u64,
+    /// The store's clock, which is the time of all that was written.
+    pub(crate) now: u64,
+    /// For each name of the change, what the writer may not have known.
+    pub(crate) names: BTreeMap<Name, Found>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// The version of its head *before* the change; 0 if there was none.
+    pub(crate) version: u64,
+    /// The largest seq in its queue *before* the change; 0 if nobody waited.
+    pub(crate) last_seq: u64,
 }
 
 /// Why a store did not answer.
@@ -112,14 +173,34 @@ pub(crate) struct StoreError {
     pub(crate) unknown: bool,
 }
 
+/// What others, or we, have written. Only what somebody may wait for is told: changes of names in whose
+/// queue somebody stood before, and those that say `tell`. Appending alone is not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    Changed {
+        name: Name,
+        /// Of that write; 0 if no write made it (a lease ended).
+        version: u64,
+        /// The seqs that left the queue.
+        removed: Vec<u64>,
+    },
+    /// Something may have happened, anywhere: messages may have been lost.
+    Anything,
+}
+
 pub(crate) trait Store: Send + Sync + 'static {
     fn read(&self, names: Vec<Name>) -> Pending<Result<View, StoreError>>;
     /// Every name in use.
     fn read_all(&self) -> Pending<Result<View, StoreError>>;
     fn commit(&self, change: Change) -> Pending<Result<Committed, StoreError>>;
-    /// A waiter lives; false if it is not there any more, or was dead already (5).
-    fn touch(&self, to: Vec<Name>, seq: u64, live_ms: u64) -> Pending<Result<bool, StoreError>>;
-    /// Changes when something may have been written, by anyone. The driver has one, and one more for
-    /// each that waits.
-    fn changes(&self) -> watch::Receiver<u64>;
+    /// These waiters live; false for one that is not there any more, or was dead already (5).
+    fn touch(
+        &self,
+        waiters: Vec<(Stand, Vec<Name>)>,
+        live_ms: u64,
+    ) -> Pending<Result<Vec<bool>, StoreError>>;
+    /// What is written, by anyone. Called once.
+    fn told(&self) -> mpsc::UnboundedReceiver<Told>;
+    /// Whether somebody of this process waits: a store that must look for changes looks more often.
+    fn somebody_waits(&self, _waits: bool) {}
 }
