@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+#[cfg(not(test))]
 use rustix::time::{ClockId, clock_gettime};
 
 /// A moment on the clock that counts suspend.
@@ -9,9 +10,18 @@ use rustix::time::{ClockId, clock_gettime};
 pub(crate) struct Moment(Duration);
 
 impl Moment {
+    #[cfg(not(test))]
     pub(crate) fn now() -> Moment {
         let now = clock_gettime(ClockId::Boottime);
         Moment(Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32))
+    }
+
+    /// The clock of the simulation, which may stand still.
+    #[cfg(test)]
+    pub(crate) fn now() -> Moment {
+        static FIRST: std::sync::LazyLock<tokio::time::Instant> =
+            std::sync::LazyLock::new(tokio::time::Instant::now);
+        Moment(Duration::from_hours(1) + tokio::time::Instant::now().duration_since(*FIRST))
     }
 
     pub(crate) fn after(self, duration: Duration) -> Moment {
@@ -21,6 +31,11 @@ impl Moment {
     /// How long until then; zero if it has passed.
     pub(crate) fn left(self) -> Duration {
         self.0.saturating_sub(Moment::now().0)
+    }
+
+    #[cfg(any(feature = "sqlite", feature = "redis", feature = "postgres", feature = "etcd"))]
+    pub(crate) fn elapsed(self) -> Duration {
+        Moment::now().0.saturating_sub(self.0)
     }
 
     pub(crate) fn has_passed(self) -> bool {

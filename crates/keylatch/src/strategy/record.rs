@@ -9,6 +9,15 @@
 //! - `line`: requests of one process on one name keep their order.
 //! - `sqlite`: one file, several processes. `redis`: a Redis, one script a change.
 
-// BEING REWRITTEN: decide, driver, format, line, redis, sqlite come back with the new store contract.
-#![allow(dead_code, unused)]
+mod decide;
+mod driver;
+mod format;
+mod known;
+mod line;
+mod mine;
+#[cfg(test)]
+mod simulation;
 mod store;
+mod watcher;
+
+pub(crate) use driver::Records;

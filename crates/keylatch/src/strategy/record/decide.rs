@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use keylatch_table::{
-    Applied, Cause, Command, Counters, Event, Reply, RequestId, Settings, Standing, Table,
+    Acquire, Applied, Cause, Command, Counters, Event, Grant, Reply, RequestId, Settings, Standing,
+    Table, Target,
 };
 
 use super::format::{self, FRESH, Holders, Note};
-use super::store::{Append, Change, Expect, Name, NameChange, View, Write};
+use super::store::{Append, Change, Expect, Name, NameChange, Put, Record, Stand, View, Write};
+use crate::guard::Lost;
 
 /// How long a waiter lives without a sign of life. It gives three, and a grant that it does not
 /// confirm lasts as long.
@@ -19,66 +21,115 @@ const NOTE_MS: u64 = 10_000;
 
 /// What was read, understood.
 pub(super) struct Scene {
-    view: View,
+    pub(super) view: View,
     holders: BTreeMap<Name, Holders>,
+    /// Who stands where.
+    queues: BTreeMap<Name, Vec<Stand>>,
     standings: BTreeMap<RequestId, Standing>,
 }
 
 /// What is to be done, and what is to be answered once it is.
 pub(super) struct Decision {
-    pub(super) reply: Reply,
+    /// One for each command.
+    pub(super) replies: Vec<Reply>,
+    /// Waiters of this process that hold by this.
+    pub(super) granted: Vec<(RequestId, Grant)>,
+    /// Holders that do not hold any more.
+    pub(super) lost: Vec<(RequestId, Lost)>,
+    /// Some replies say how long a lease lasts that was not set by this: that must have been read.
+    pub(super) measures: bool,
     /// Nothing, if nothing is to be written.
     pub(super) change: Option<Change>,
 }
 
 /// Records that make no sense.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Nonsense(pub(super) String);
 
 pub(super) fn names(standing: &Standing) -> impl Iterator<Item = Name> {
     standing.parts.iter().map(|part| part.resource.name().into())
 }
 
+fn is_on(standing: &Standing, name: &str) -> bool {
+    standing.parts.iter().any(|part| part.resource.name() == name)
+}
+
 impl Scene {
     pub(super) fn new(view: View) -> Result<Scene, Nonsense> {
-        let mut holders = BTreeMap::new();
-        let mut standings = BTreeMap::new();
-        for (name, record) in &view.names {
+        let mut scene = Scene {
+            holders: BTreeMap::new(),
+            queues: BTreeMap::new(),
+            standings: BTreeMap::new(),
+            view,
+        };
+        for (name, record) in &scene.view.names {
             let nonsense =
                 || Nonsense(format!("the record of '{name}' was not written by this version"));
             let here = match &record.head {
-                Some(head) => format::decode(head).ok_or_else(nonsense)?,
+                Some(head) => format::decode(head, scene.view.now).ok_or_else(nonsense)?,
                 None => Holders::default(),
             };
+            let mut queue = Vec::with_capacity(record.queue.len());
             for waiter in &record.queue {
                 let standing = format::decode_waiter(waiter, LIVE_MS).ok_or_else(nonsense)?;
-                standings.insert(standing.id.clone(), standing);
+                queue.push(Stand { id: standing.id.clone(), seq: waiter.seq });
+                scene.standings.entry(standing.id.clone()).or_insert(standing);
             }
+            // A waiter that holds stands in the queue by an append that came late.
             for standing in &here.standings {
-                standings.insert(standing.id.clone(), standing.clone());
+                scene.standings.insert(standing.id.clone(), standing.clone());
             }
-            holders.insert(name.clone(), here);
+            scene.queues.insert(name.clone(), queue);
+            scene.holders.insert(name.clone(), here);
         }
-        Ok(Scene { view, holders, standings })
+        // So does one that another name says holds.
+        for standing in scene.holders.values().flat_map(|holders| &holders.standings) {
+            scene.standings.insert(standing.id.clone(), standing.clone());
+        }
+        Ok(scene)
+    }
+
+    /// As if there were nothing of these names.
+    pub(super) fn absent(names: &[Name]) -> Scene {
+        let nothing = |name: &Name| (name.clone(), Record::default());
+        Scene {
+            view: View { now: 0, names: names.iter().map(nothing).collect() },
+            holders: names.iter().map(|name| (name.clone(), Holders::default())).collect(),
+            queues: names.iter().map(|name| (name.clone(), Vec::new())).collect(),
+            standings: BTreeMap::new(),
+        }
     }
 
     /// Names that requests here are on, and that were not read.
     pub(super) fn missing(&self) -> Vec<Name> {
-        let all = self.standings.values().flat_map(names);
-        let missing = all.filter(|name| !self.view.names.contains_key(name));
-        missing.collect::<BTreeSet<_>>().into_iter().collect()
+        let missing = self.standings.values().flat_map(|standing| &standing.parts);
+        let missing = missing.map(|part| part.resource.name());
+        let missing = missing.filter(|name| !self.view.names.contains_key(*name));
+        missing.collect::<BTreeSet<_>>().into_iter().map(Into::into).collect()
     }
 
     pub(super) fn all_names(&self) -> impl Iterator<Item = &Name> {
         self.view.names.keys()
     }
 
+    /// Whether a request here is on several names.
+    pub(super) fn spans(&self) -> bool {
+        let spans = |standing: &Standing| {
+            let mut names = standing.parts.iter().map(|part| part.resource.name());
+            let first = names.next();
+            names.any(|name| Some(name) != first)
+        };
+        self.standings.values().any(spans)
+    }
+
     pub(super) fn holds(&self, id: &RequestId) -> Option<&Standing> {
         self.standings.get(id).filter(|standing| standing.token > 0)
     }
 
-    pub(super) fn waits(&self, id: &RequestId) -> bool {
-        self.standings.get(id).is_some_and(|standing| standing.token == 0)
+    /// The seq of one that waits.
+    pub(super) fn waits(&self, id: &RequestId) -> Option<u64> {
+        let waits = |standing: &&Standing| standing.token == 0 && !self.is_dead(standing);
+        self.standings.get(id).filter(waits).map(|standing| standing.seq)
     }
 
     pub(super) fn holder_of(&self, token: u64) -> Option<&Standing> {
@@ -89,81 +140,180 @@ impl Scene {
         self.holders.values().flat_map(|holders| &holders.notes).find(|note| note.id == *id)
     }
 
-    /// How long until something here ends by itself.
-    pub(super) fn next_end_ms(&self) -> Option<u64> {
-        let ends = self.standings.values().filter_map(|standing| standing.deadline);
-        ends.min().map(|end| end.saturating_sub(self.view.now))
+    /// How long until something on this name ends by itself. Nothing, if the store ends it.
+    pub(super) fn next_end_ms(&self, name: &str) -> Option<u64> {
+        let told = |record: &Record| record.head.as_ref().is_some_and(|head| head.alive.is_some());
+        if self.view.names.get(name).is_some_and(told) {
+            return None;
+        }
+        let here = self.standings.values().filter(|standing| is_on(standing, name));
+        let end = here.filter_map(|standing| standing.deadline).min();
+        end.map(|end| end.saturating_sub(self.view.now))
     }
 
+    /// How many stand before the first of these on this name.
+    pub(super) fn position(&self, name: &str, is_ours: impl Fn(&RequestId) -> bool) -> usize {
+        let queue = self.queues.get(name);
+        queue.and_then(|queue| queue.iter().position(|stand| is_ours(&stand.id))).unwrap_or(0)
+    }
+
+    /// Whether it stands in a queue and is dead.
+    pub(super) fn has_lapsed(&self, id: &RequestId) -> bool {
+        self.standings.get(id).is_some_and(|standing| self.is_dead(standing))
+    }
+
+    fn is_dead(&self, standing: &Standing) -> bool {
+        standing.token == 0 && standing.deadline.is_some_and(|end| end <= self.view.now)
+    }
+
+    /// Without the dead, who have no say any more.
     pub(super) fn table(&self) -> Result<Table, Nonsense> {
-        let mut standings: Vec<Standing> = self.standings.values().cloned().collect();
+        let alive = self.standings.values().filter(|standing| !self.is_dead(standing));
+        let mut standings: Vec<Standing> = alive.cloned().collect();
         standings.sort_by_key(|standing| standing.seq);
         let counters = Counters { now: self.view.now, token: FRESH, seq: FRESH };
         Table::from_standings(Settings::default(), counters, 0, standings)
             .map_err(|error| Nonsense(format!("records that contradict each other: {error}")))
     }
 
-    pub(super) fn decide(&self, command: Command) -> Result<Decision, Nonsense> {
+    /// Applies these commands in turn. `ours` is what a waiter of this process asked for, which then
+    /// need not confirm what it is granted here.
+    pub(super) fn decide(
+        &self,
+        commands: &[Command],
+        ours: impl Fn(&RequestId) -> Option<Acquire>,
+    ) -> Result<Decision, Nonsense> {
         let mut table = self.table()?;
-        let Applied { reply, events } = table.apply(self.view.now, command);
+        let now = self.view.now;
+        let mut events = Vec::new();
+        let mut replies: Vec<Reply> = commands
+            .iter()
+            .map(|command| {
+                let applied = table.apply(now, command.clone());
+                events.extend(applied.events);
+                applied.reply
+            })
+            .collect();
+        let asked = |id: &RequestId| {
+            commands.iter().position(|command| matches!(command, Command::Acquire(ask) if ask.id == *id))
+        };
+        let mut granted = Vec::new();
+        for at in 0..events.len() {
+            let Event::Granted { id, .. } = &events[at] else { continue };
+            let by_command = asked(id);
+            let ask = match by_command.map(|at| &commands[at]) {
+                Some(Command::Acquire(ask)) => Some(ask.clone()),
+                _ => ours(id),
+            };
+            let (Some(ask), id) = (ask, id.clone()) else { continue };
+            let Applied { reply, events: more } = table.apply(now, Command::Acquire(ask));
+            events.extend(more);
+            let Reply::Granted(grant) = &reply else { continue };
+            granted.push((id, grant.clone()));
+            if let Some(at) = by_command.filter(|at| matches!(replies[*at], Reply::Waiting(_))) {
+                replies[at] = reply;
+            }
+        }
         let after: BTreeMap<RequestId, Standing> =
             table.standings().map(|standing| (standing.id.clone(), standing)).collect();
-        let change = self.change(&after, &events);
-        Ok(Decision { reply, change })
+        granted.retain(|(id, _)| after.get(id).is_some_and(|standing| standing.token > 0));
+        let lost = events.iter().filter_map(|event| match event {
+            Event::Lost { id, cause, reason, .. } if *cause != Cause::Released => {
+                Some((id.clone(), Lost::from_cause(*cause, reason.clone())))
+            }
+            _ => None,
+        });
+        let lost = lost.collect();
+        let tokens = replies.iter().filter_map(|reply| match reply {
+            Reply::Granted(grant) | Reply::Promoted(grant) => Some(grant.token),
+            _ => None,
+        });
+        let last = tokens.chain(after.values().map(|standing| standing.token)).max().unwrap_or(0);
+        let strict = replies.iter().any(|reply| !matches!(reply, Reply::Waiting(_)));
+        let change = self.change(&after, &events, last.saturating_sub(FRESH), strict);
+        let puts = change.iter().flat_map(|change| change.names.values());
+        let holders = puts.filter_map(|one| match &one.head {
+            Write::Put(put) => Some(&put.holders),
+            Write::Keep | Write::Delete => None,
+        });
+        let leased: BTreeSet<&RequestId> =
+            holders.flatten().filter(|holder| holder.leased).map(|holder| &holder.id).collect();
+        let measures = commands.iter().zip(&replies).any(|(command, reply)| match (command, reply) {
+            (Command::Acquire(ask), Reply::Granted(_)) => !leased.contains(&ask.id),
+            (Command::Renew(Target::Id(id), _), Reply::Renewed(_)) => !leased.contains(id),
+            _ => false,
+        });
+        Ok(Decision { replies, granted, lost, measures, change })
     }
 
-    fn change(&self, after: &BTreeMap<RequestId, Standing>, events: &[Event]) -> Option<Change> {
-        let mut change = Change::default();
+    /// `strict`: what is answered depends on the heads as they were read. A waiter does not: it waits
+    /// whoever holds, and looks again if that was not who it thought.
+    fn change(
+        &self,
+        after: &BTreeMap<RequestId, Standing>,
+        events: &[Event],
+        numbers: u64,
+        strict: bool,
+    ) -> Option<Change> {
+        let mut change = Change { numbers, ..Change::default() };
+        let new = |standing: &&Standing| standing.token == 0 && standing.seq > FRESH;
+        let mut new: Vec<&Standing> = after.values().filter(new).collect();
+        new.sort_by_key(|standing| standing.seq);
         for (name, before) in &self.holders {
-            if let Some(one) = self.name_change(name, before, after, events) {
+            let grows = new.iter().any(|standing| is_on(standing, name));
+            if let Some(one) = self.name_change(name, before, (after, grows), events) {
                 change.names.insert(name.clone(), one);
             }
         }
-        change.numbers = after.values().filter(|standing| standing.token > FRESH).count() as u64;
-        let new = |standing: &&Standing| {
-            standing.token == 0 && !self.standings.contains_key(&standing.id)
-        };
-        if let Some(standing) = after.values().find(new) {
+        for standing in new {
             let to: Vec<Name> = names(standing).collect::<BTreeSet<_>>().into_iter().collect();
             for name in &to {
-                // Contenders do not get in each other's way: any head will do, but one there must be.
-                change.names.entry(name.clone()).or_insert_with(|| self.nothing(name));
+                let one = || self.nothing(name, strict);
+                change.names.entry(name.clone()).or_insert_with(one);
             }
-            change.append = Some(Append { to, bytes: standing.encode(), live_ms: LIVE_MS });
+            change.appends.push(Append {
+                id: standing.id.clone(),
+                to,
+                bytes: standing.encode(),
+                live_ms: LIVE_MS,
+            });
         }
         (!change.names.is_empty()).then_some(change)
     }
 
     /// No change, but that there is a head for those who queue (1).
-    fn nothing(&self, name: &Name) -> NameChange {
-        let (expect, head) = if self.view.names[name].head.is_some() {
-            (Expect::There, Write::Keep)
-        } else {
-            let bytes = format::encode(&Holders::default(), self.view.now);
-            (Expect::Absent, Write::Put { bytes, keep_ms: Some(LIVE_MS + MARGIN_MS) })
+    fn nothing(&self, name: &Name, strict: bool) -> NameChange {
+        let (expect, head) = match &self.view.names[name].head {
+            Some(head) if strict => (Expect::Version(head.version), Write::Keep),
+            // Contenders do not get in each other's way: any head will do, but one there must be.
+            Some(_) => (Expect::There, Write::Keep),
+            None => {
+                let (bytes, holders) =
+                    format::encode(&Holders::default(), &self.standings, self.view.now);
+                let keep_ms = Some(LIVE_MS + MARGIN_MS);
+                (Expect::Absent, Write::Put(Put { bytes, keep_ms, holders }))
+            }
         };
-        NameChange { expect, last_seq: None, head, remove: Vec::new() }
+        NameChange { expect, last_seq: None, head, remove: Vec::new(), tell: false }
     }
 
     fn name_change(
         &self,
         name: &Name,
         before: &Holders,
-        after: &BTreeMap<RequestId, Standing>,
+        (after, queue_grows): (&BTreeMap<RequestId, Standing>, bool),
         events: &[Event],
     ) -> Option<NameChange> {
         let record = &self.view.names[name];
-        let is_here = |standing: &&Standing| {
-            standing.token > 0 && names(standing).any(|other| other == *name)
-        };
+        let queue = &self.queues[name];
+        let is_here = |standing: &&Standing| standing.token > 0 && is_on(standing, name);
         let standings: Vec<Standing> = after.values().filter(is_here).cloned().collect();
-        let waits_still =
-            |standing: &Standing| after.get(&standing.id).is_some_and(|after| after.token == 0);
-        let gone = |seq: u64| {
-            !self.standings.values().any(|standing| standing.seq == seq && waits_still(standing))
+        let waits_still = |stand: &&Stand| {
+            let after = after.get(&stand.id);
+            after.is_some_and(|after| after.token == 0 && after.seq == stand.seq)
         };
-        let remove: Vec<u64> =
-            record.queue.iter().map(|waiter| waiter.seq).filter(|seq| gone(*seq)).collect();
+        let remove: Vec<Stand> =
+            queue.iter().filter(|stand| !waits_still(stand)).cloned().collect();
         let mut same: Vec<&Standing> = before.standings.iter().collect();
         same.sort_by_key(|standing| &standing.id);
         let is_same = same.into_iter().eq(&standings);
@@ -172,13 +322,15 @@ impl Scene {
         }
         let mut notes: Vec<Note> =
             before.notes.iter().filter(|note| note.until > self.view.now).cloned().collect();
+        let old_notes = notes.len();
         notes.extend(events.iter().filter_map(|event| self.note_of(event, name)));
-        let queue_left = record.queue.len() > remove.len();
+        let tell = notes.len() > old_notes;
+        let queue_left = queue_grows || queue.len() > remove.len();
         let holders = Holders { standings, notes };
         let empty = holders.standings.is_empty() && holders.notes.is_empty() && !queue_left;
         // Somebody who did not stand in the queue is granted: nobody may have come in between (2).
         let passes = holders.standings.iter().any(|standing| standing.seq > FRESH);
-        let last_seq = record.queue.last().map_or(0, |waiter| waiter.seq);
+        let last_seq = queue.last().map_or(0, |stand| stand.seq);
         Some(NameChange {
             expect: record
                 .head
@@ -188,10 +340,12 @@ impl Scene {
             head: if empty {
                 Write::Delete
             } else {
-                let bytes = format::encode(&holders, self.view.now);
-                Write::Put { bytes, keep_ms: self.keep_ms(&holders) }
+                let keep_ms = self.keep_ms(&holders);
+                let (bytes, holders) = format::encode(&holders, &self.standings, self.view.now);
+                Write::Put(Put { bytes, keep_ms, holders })
             },
             remove,
+            tell,
         })
     }
 

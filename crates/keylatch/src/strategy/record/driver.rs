@@ -1,54 +1,52 @@
-//! The strategy over any record store: reads, lets the table decide, writes, and waits for its turn.
+//! The strategy over any record store: lets the table decide on what is known, writes, and waits for
+//! its turn.
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
 
 use keylatch_table::{
     Acquire, Answer, Command, Entry, Grant, LocksQuery, Query, Reply, RequestId, Target,
 };
 use parking_lot::Mutex;
-use tokio::sync::{Notify, mpsc};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 use super::super::{Granted, Loss, Pending, Renewed, Strategy};
-use super::decide::{LIVE_MS, Nonsense, Scene};
+use super::decide::{self, Nonsense, Scene};
 use super::format::{FRESH, Note};
-use super::line::{Line, Place};
-use super::store::{Committed, Name, Store, StoreError, View};
+use super::known::Known;
+use super::line::{Batch, Line};
+use super::mine::{Mine, Ours, State};
+use super::store::{Change, Committed, Name, Store, StoreError, View};
+use super::watcher::{self, Poke};
 use crate::clock::Moment;
 use crate::error::{ListError, LockError, PromoteError};
 use crate::guard::{Lost, Released};
 
 pub(crate) struct Records<S>(Arc<Shared<S>>);
 
-struct Shared<S> {
-    store: S,
-    line: Line,
-    /// What this process asked for and has not released, and on which names.
-    ours: Mutex<HashMap<RequestId, Ours>>,
-    losses: mpsc::UnboundedSender<Loss>,
-    /// Somebody has begun to wait.
-    poke: Notify,
+pub(super) struct Shared<S> {
+    pub(super) store: S,
+    line: Mutex<Line<Job>>,
+    pub(super) mine: Mutex<Mine>,
+    pub(super) known: Mutex<Known>,
+    pub(super) losses: mpsc::UnboundedSender<Loss>,
+    pub(super) pokes: mpsc::UnboundedSender<Poke>,
+    /// Guards are dropped anywhere.
+    runtime: Handle,
 }
 
-#[derive(Clone)]
-struct Ours {
-    names: Vec<Name>,
-    state: State,
-}
-
-#[derive(Clone)]
-enum State {
-    /// Being asked for.
-    Asked,
-    /// In the queue; this is told when that changes.
-    Waits(Arc<Notify>),
-    Held,
+/// A command on its way; without one, only its turn is waited for.
+struct Job {
+    command: Option<Command>,
+    done: oneshot::Sender<Result<Acted, Failure>>,
 }
 
 /// Why there is no reply.
-#[derive(Debug)]
-enum Failure {
+#[derive(Clone, Debug)]
+pub(super) enum Failure {
     Store(StoreError),
     Nonsense(String),
 }
@@ -61,11 +59,23 @@ impl Failure {
         }
     }
 
+    fn ended() -> Failure {
+        Failure::Store(StoreError { text: "the runtime has ended".into(), unknown: true })
+    }
+
+    fn late() -> Failure {
+        Failure::Store(StoreError { text: "no answer came in time".into(), unknown: true })
+    }
+
     fn into_lock_error(self) -> LockError {
         match self.text() {
             (text, true) => LockError::Unknown(text),
             (text, false) => LockError::Unreachable(text),
         }
+    }
+
+    fn into_list_error(self) -> ListError {
+        ListError::Unreachable(self.text().0)
     }
 }
 
@@ -81,129 +91,99 @@ impl From<Nonsense> for Failure {
     }
 }
 
-/// A reply, and the number of the write that made it so.
+/// A reply to a command.
+#[derive(Clone)]
 struct Acted {
     reply: Reply,
-    version: u64,
+    /// When it was asked for: what it leases counts from then at the earliest.
+    since: Moment,
+    /// Of one that waits.
     seq: u64,
     /// An earlier try may have done it.
     repeated: bool,
 }
 
-/// A sign of life comes three times in the life of a waiter.
-const TOUCH: Duration = Duration::from_millis(LIVE_MS / 3);
 /// How long a store may be away before its answer is not waited for any more.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// So much longer than its wait a request may last if the store does not answer.
+const OVERTIME: Duration = Duration::from_secs(6);
 /// Between two tries.
 const RETRY: Duration = Duration::from_millis(100);
-/// Messages may be lost: whoever waits looks at least this often.
-const IDLE: Duration = Duration::from_secs(1);
-/// Whoever waits acts this much after an end is due: the store's clock is not ours.
-const LATE: Duration = Duration::from_millis(2);
 
 impl<S: Store> Records<S> {
     pub(crate) fn new(store: S, losses: mpsc::UnboundedSender<Loss>) -> Records<S> {
-        let changes = store.changes();
+        let told = store.told();
+        let (pokes, poked) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             store,
-            line: Line::default(),
-            ours: Mutex::default(),
+            line: Mutex::default(),
+            mine: Mutex::default(),
+            known: Mutex::default(),
             losses,
-            poke: Notify::new(),
+            pokes,
+            runtime: Handle::current(),
         });
-        tokio::spawn(watch(Arc::downgrade(&shared), changes));
+        tokio::spawn(watcher::run(Arc::downgrade(&shared), told, poked));
         Records(shared)
-    }
-
-    /// Does something in the order of the calls, whoever waits for it.
-    fn submit<T, F>(
-        &self,
-        names: &[Name],
-        work: impl FnOnce(Arc<Shared<S>>, Place) -> F,
-    ) -> Pending<Option<T>>
-    where
-        T: Send + 'static,
-        F: Future<Output = T> + Send + 'static,
-    {
-        let place = self.0.line.enter(names);
-        let work = tokio::spawn(work(Arc::clone(&self.0), place));
-        Box::pin(async move { work.await.ok() })
-    }
-
-    fn names_of(&self, id: &RequestId) -> Option<Vec<Name>> {
-        self.0.ours.lock().get(id).map(|ours| ours.names.clone())
-    }
-}
-
-/// Looks after everything of this process: one look at the store serves all who wait here. Whoever is
-/// granted, or is not in the queue any more, is told; so is whoever has lost what it held; and if the
-/// rules free somebody, of whatever process, it is handed over.
-async fn watch<S: Store>(shared: Weak<Shared<S>>, mut changes: tokio::sync::watch::Receiver<u64>) {
-    loop {
-        let Some(here) = shared.upgrade() else { return };
-        changes.borrow_and_update();
-        let next = here.look().await.unwrap_or(Some(RETRY));
-        let next = next.unwrap_or(IDLE).clamp(LATE, IDLE);
-        tokio::select! {
-            changed = changes.changed() => if changed.is_err() { return },
-            () = here.poke.notified() => {}
-            () = tokio::time::sleep(next) => {}
-        }
     }
 }
 
 impl<S: Store> Shared<S> {
-    /// One look at all names that somebody of this process is on. Returns when to look again.
-    async fn look(&self) -> Result<Option<Duration>, Failure> {
-        let ours = self.ours.lock().clone();
-        let busy = ours.values().filter(|ours| !matches!(ours.state, State::Asked));
-        let names: BTreeSet<Name> = busy.flat_map(|ours| ours.names.clone()).collect();
-        if names.is_empty() {
-            return Ok(None);
+    /// A command takes its place in the line of these names.
+    fn submit(
+        self: &Arc<Self>,
+        names: Vec<Name>,
+        command: Option<Command>,
+    ) -> oneshot::Receiver<Result<Acted, Failure>> {
+        let (done, receiver) = oneshot::channel();
+        let batch = self.line.lock().enter(names, Job { command, done });
+        if let Some(batch) = batch {
+            self.start(batch);
         }
-        let scene = self.scene(names.into_iter().collect()).await?;
-        let mut waits = false;
-        for (id, ours) in ours {
-            match ours.state {
-                State::Asked => {}
-                State::Waits(_) if scene.waits(&id) => waits = true,
-                State::Waits(turn) => turn.notify_one(),
-                // What expired is noticed by the holder itself, earlier than by others.
-                State::Held => {
-                    if let (None, Some(note)) = (scene.holds(&id), scene.note(&id))
-                        && self.ours.lock().remove(&id).is_some()
-                    {
-                        drop(self.losses.send((id, note.as_lost())));
+        receiver
+    }
+
+    fn start(self: &Arc<Self>, batch: Batch<Job>) {
+        let shared = Arc::clone(self);
+        self.runtime.spawn(async move { shared.work(batch).await });
+    }
+
+    /// Does what it is its turn, and whatever comes next by that.
+    async fn work(self: Arc<Self>, mut batch: Batch<Job>) {
+        loop {
+            let jobs = std::mem::take(&mut batch.jobs);
+            let (mut commands, mut asked) = (Vec::new(), Vec::new());
+            for job in jobs {
+                match job.command {
+                    Some(command) => {
+                        commands.push(command);
+                        asked.push(job.done);
+                    }
+                    None => {
+                        let reply = Reply::Done;
+                        let since = Moment::now();
+                        drop(job.done.send(Ok(Acted { reply, since, seq: 0, repeated: false })));
                     }
                 }
             }
-        }
-        if !waits {
-            return Ok(None);
-        }
-        if let Some(change) = scene.decide(Command::Tick)?.change {
-            // On a mismatch somebody else was quicker.
-            self.store.commit(change).await?;
-            return Ok(Some(Duration::ZERO));
-        }
-        Ok(scene.next_end_ms().map(|ms| Duration::from_millis(ms) + LATE))
-    }
-
-    /// These names and all that their requests are on.
-    async fn scene(&self, names: Vec<Name>) -> Result<Scene, Failure> {
-        let view = self.store.read(names).await?;
-        self.complete(view).await
-    }
-
-    async fn complete(&self, view: View) -> Result<Scene, Failure> {
-        let mut scene = Scene::new(view)?;
-        loop {
-            let missing = scene.missing();
-            if missing.is_empty() {
-                return Ok(scene);
+            if !commands.is_empty() {
+                match self.act(&batch.names, &commands).await {
+                    Ok(acted) => {
+                        for (done, acted) in asked.into_iter().zip(acted) {
+                            drop(done.send(Ok(acted)));
+                        }
+                    }
+                    Err(failure) => {
+                        for done in asked {
+                            drop(done.send(Err(failure.clone())));
+                        }
+                    }
+                }
             }
-            let all = scene.all_names().cloned().chain(missing).collect();
-            scene = Scene::new(self.store.read(all).await?)?;
+            let mut next = self.line.lock().done(&batch).into_iter();
+            let Some(first) = next.next() else { return };
+            next.for_each(|batch| self.start(batch));
+            batch = first;
         }
     }
 
@@ -211,64 +191,190 @@ impl<S: Store> Shared<S> {
     ///
     /// Every command here may be repeated: it carries its id. So a store that does not answer is asked
     /// again for a while, also if what was asked may have happened.
-    async fn act(&self, names: Vec<Name>, command: Command) -> Result<Acted, Failure> {
+    async fn act(&self, names: &[Name], commands: &[Command]) -> Result<Vec<Acted>, Failure> {
         let since = Instant::now();
         let mut repeated = false;
         loop {
-            match self.act_once(names.clone(), command.clone()).await {
+            match self.act_once(names, commands, repeated).await {
                 Err(Failure::Store(error)) if since.elapsed() < PATIENCE => {
+                    tracing::debug!(error.text, "the store is asked again");
                     repeated |= error.unknown;
+                    names.iter().for_each(|name| self.known.lock().forget(name));
                     tokio::time::sleep(RETRY).await;
                 }
-                outcome => return outcome.map(|acted| Acted { repeated, ..acted }),
+                outcome => {
+                    let acted = outcome?.into_iter();
+                    return Ok(acted.map(|acted| Acted { repeated, ..acted }).collect());
+                }
             }
         }
     }
 
-    async fn act_once(&self, names: Vec<Name>, command: Command) -> Result<Acted, Failure> {
-        let mut scene = self.scene(names).await?;
+    async fn act_once(
+        &self,
+        names: &[Name],
+        commands: &[Command],
+        repeated: bool,
+    ) -> Result<Vec<Acted>, Failure> {
+        let mut since = Moment::now();
+        let known = self.known.lock().scene(names);
+        // An idle lock costs one round trip: that there is nothing is worth a try.
+        let (mut scene, mut fresh) = match known {
+            Some(scene) => (scene, false),
+            None if repeated || self.stands(commands) => (self.scene(names.to_vec()).await?, true),
+            None => (Scene::absent(names), false),
+        };
         loop {
-            let decision = scene.decide(command.clone())?;
-            let Some(change) = decision.change else {
-                return Ok(Acted { reply: decision.reply, version: 0, seq: 0, repeated: false });
+            // Whoever asks again and stands there dead is removed before it queues anew.
+            let lapsed = |command: &Command| match command {
+                Command::Acquire(ask) => scene.has_lapsed(&ask.id),
+                _ => false,
             };
-            match self.store.commit(change).await? {
-                Committed::Done { version, seq } => {
-                    return Ok(Acted { reply: decision.reply, version, seq, repeated: false });
+            let first = commands.iter().any(lapsed);
+            let commands = if first { &[Command::Tick] } else { commands };
+            let ours = |id: &RequestId| match self.mine.lock().get(id) {
+                Some(Ours { ask, state: State::Waits(..), .. }) => Some(ask.clone()),
+                _ => None,
+            };
+            let decision = scene.decide(commands, ours)?;
+            // What is answered without a write must not rest on what may be out of date.
+            let waits = |reply: &Reply| matches!(reply, Reply::Waiting(_));
+            let covered = |change: &Change| {
+                decision.replies.iter().all(waits)
+                    || (!decision.measures
+                        && names.iter().all(|name| change.names.contains_key(name)))
+            };
+            let change = match decision.change {
+                None if fresh => {
+                    return Ok(acted(&scene, commands, decision.replies, 0, since));
                 }
-                Committed::Mismatch(view) => scene = self.complete(view).await?,
+                Some(change) if fresh || covered(&change) => change,
+                None | Some(_) => {
+                    since = Moment::now();
+                    scene = self.scene(names.to_vec()).await?;
+                    fresh = true;
+                    continue;
+                }
+            };
+            // What it grants counts from its write, which is later than this.
+            let sent = Moment::now();
+            let written = self.store.commit(change.clone()).await?;
+            let done = match written {
+                Committed::Done(done) => done,
+                Committed::Mismatch(view) => {
+                    since = sent;
+                    scene = self.complete(view, names).await?;
+                    fresh = true;
+                    continue;
+                }
+            };
+            let wanted = |name: &Name| self.mine.lock().has(name);
+            let unseen = self.known.lock().wrote(&scene.view, &change, &done, wanted);
+            for name in unseen {
+                drop(self.pokes.send(Poke::Look(name)));
+            }
+            self.deliver(decision.granted, decision.lost, done.version, sent);
+            if first {
+                since = Moment::now();
+                scene = self.scene(names.to_vec()).await?;
+                fresh = true;
+                continue;
+            }
+            // What it says of leases that it did not set was read earlier.
+            let mut acted = acted(&scene, commands, decision.replies, done.version, since);
+            for (at, append) in change.appends.iter().enumerate() {
+                let seq = change.seq_of(done.version, at);
+                // At once: whoever comes next may hand over to it.
+                self.mine.lock().queued(&append.id, seq);
+                for (acted, command) in acted.iter_mut().zip(commands) {
+                    if matches!(command, Command::Acquire(ask) if ask.id == append.id) {
+                        acted.seq = seq;
+                    }
+                }
+            }
+            return Ok(acted);
+        }
+    }
+
+    /// Whether one of these asks again for what it waits for.
+    fn stands(&self, commands: &[Command]) -> bool {
+        let mine = self.mine.lock();
+        let waits = |id: &RequestId| {
+            matches!(mine.get(id), Some(Ours { state: State::Waits(..), .. }))
+        };
+        commands.iter().any(|command| matches!(command, Command::Acquire(ask) if waits(&ask.id)))
+    }
+
+    /// Tells those of this process whom a write has changed.
+    fn deliver(
+        &self,
+        granted: Vec<(RequestId, Grant)>,
+        lost: Vec<(RequestId, Lost)>,
+        version: u64,
+        since: Moment,
+    ) {
+        let mut mine = self.mine.lock();
+        for (id, grant) in granted {
+            if let Some(Ours { state: State::Waits(_, turn), .. }) = mine.get(&id) {
+                let grant = Granted { grant: real(grant, version), since };
+                turn.send_modify(|call| call.grant = Some(grant));
             }
         }
+        for (id, cause) in lost {
+            // What expired is noticed by the holder itself, earlier than by others.
+            let told = matches!(cause, Lost::Superseded(_) | Lost::Revoked(_));
+            if told && matches!(mine.get(&id), Some(Ours { state: State::Held, .. })) {
+                mine.remove(&id);
+                drop(self.losses.send((id, cause)));
+            }
+        }
+    }
+
+    /// These names and all that their requests are on.
+    pub(super) async fn scene(&self, names: Vec<Name>) -> Result<Scene, Failure> {
+        let view = self.store.read(names).await?;
+        self.complete(view, &[]).await
+    }
+
+    async fn complete(&self, view: View, names: &[Name]) -> Result<Scene, Failure> {
+        let mut scene = Scene::new(view)?;
+        loop {
+            let mut missing = scene.missing();
+            let asked = names.iter().filter(|name| !scene.view.names.contains_key(*name));
+            missing.extend(asked.cloned());
+            if missing.is_empty() {
+                let wanted = |name: &Name| self.mine.lock().has(name);
+                self.known.lock().read(&scene.view, wanted);
+                return Ok(scene);
+            }
+            let all: BTreeSet<Name> = scene.all_names().cloned().chain(missing).collect();
+            scene = Scene::new(self.store.read(all.into_iter().collect()).await?)?;
+        }
+    }
+
+    /// Whatever the rules say now on these names.
+    pub(super) fn tick(self: &Arc<Self>, names: Vec<Name>) {
+        drop(self.submit(names, Some(Command::Tick)));
     }
 
     /// Until it is granted or the wait is over.
     async fn acquire(
-        &self,
+        self: &Arc<Self>,
         ask: Acquire,
         names: Vec<Name>,
-        place: Place,
-    ) -> Result<Grant, LockError> {
-        let mut place = place;
-        place.turn().await;
+        mut asked: oneshot::Receiver<Result<Acted, Failure>>,
+    ) -> Result<Granted, LockError> {
         let end = Instant::now() + Duration::from_millis(ask.wait_ms);
-        let mut place = Some(place);
         loop {
-            let mut again = ask.clone();
-            let left = end.saturating_duration_since(Instant::now());
-            again.wait_ms = (left.as_millis() as u64).min(ask.wait_ms);
-            let acted = self.act(names.clone(), Command::Acquire(again)).await;
-            let Acted { reply, version, seq, .. } = acted.map_err(Failure::into_lock_error)?;
-            // Those behind may go on: this one is in.
-            place.take();
-            if !self.ours.lock().contains_key(&ask.id) {
-                // Released meanwhile, perhaps before it was in.
-                let release = Command::Release(Target::Id(ask.id.clone()));
-                let released = self.act(names, release).await;
-                released.map_err(Failure::into_lock_error)?;
-                return Err(LockError::Cancelled);
-            }
+            let latest = end.max(Instant::now()) + OVERTIME;
+            let acted = match tokio::time::timeout_at(latest, asked).await {
+                Ok(Ok(acted)) => acted,
+                Ok(Err(_)) => Err(Failure::ended()),
+                Err(_) => Err(Failure::late()),
+            };
+            let Acted { reply, since, seq, .. } = acted.map_err(Failure::into_lock_error)?;
             match reply {
-                Reply::Granted(grant) => return Ok(real(grant, version)),
+                Reply::Granted(grant) => return Ok(Granted { grant, since }),
                 Reply::Waiting(_) => {}
                 Reply::Busy(blocker) if ask.wait_ms > 0 => {
                     return Err(LockError::TimedOut(Some(blocker)));
@@ -279,53 +385,98 @@ impl<S: Store> Shared<S> {
                 Reply::Error(error) => return Err(LockError::Invalid(error.to_string())),
                 other => unreachable!("no lock is answered so: {other:?}"),
             }
-            self.stand(&ask.id, &names, seq, end).await?;
+            if let Some(grant) = self.stand(&ask.id, &names, seq, end).await? {
+                return Ok(grant);
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            let wait_ms = (left.as_millis() as u64).min(ask.wait_ms);
+            let again = Command::Acquire(Acquire { wait_ms, ..ask.clone() });
+            // Not after a release: whoever gives up is behind this in the line, or this is not asked.
+            let mine = self.mine.lock();
+            if mine.get(&ask.id).is_none() {
+                return Err(LockError::Cancelled);
+            }
+            asked = self.submit(names.clone(), Some(again));
+            drop(mine);
         }
     }
 
-    /// Stands in the queue until it is time to ask again: it was granted, it is not in the queue
-    /// any more, or the wait is over.
+    /// Stands in the queue until it is granted, or until it is time to ask again: it is not in the
+    /// queue any more, or the wait is over.
     async fn stand(
-        &self,
+        self: &Arc<Self>,
         id: &RequestId,
         names: &[Name],
         seq: u64,
         end: Instant,
-    ) -> Result<(), LockError> {
-        let turn = Arc::new(Notify::new());
-        match self.ours.lock().get_mut(id) {
-            Some(ours) => ours.state = State::Waits(Arc::clone(&turn)),
-            None => return Ok(()),
+    ) -> Result<Option<Granted>, LockError> {
+        let Some(turn) = self.mine.lock().queued(id, seq) else {
+            return Err(LockError::Cancelled);
+        };
+        let mut calls = turn.subscribe();
+        // From here on only what this process knows of it can call it; it ends when that is gone.
+        drop(turn);
+        drop(self.pokes.send(Poke::Waits));
+        let heard = calls.wait_for(|call| call.grant.is_some() || call.again);
+        match tokio::time::timeout_at(end, heard).await {
+            Ok(Ok(call)) if call.grant.is_some() => return Ok(call.grant.clone()),
+            Ok(Err(_)) => return Err(LockError::Cancelled),
+            Ok(Ok(_)) | Err(_) => {}
         }
-        // A store that has to look for changes looks more often while somebody has this.
-        let _waits = self.store.changes();
-        // What happened before this was known is seen by the look that follows.
-        self.poke.notify_one();
-        loop {
-            let left = end.saturating_duration_since(Instant::now());
-            let told = tokio::time::timeout(TOUCH.min(left), turn.notified()).await.is_ok();
-            if told || Instant::now() >= end {
-                return Ok(());
-            }
-            // A number of 0: it was in the queue before this process asked, and this asks again.
-            match self.store.touch(names.to_vec(), seq, LIVE_MS).await {
-                Ok(false) => return Ok(()),
-                Ok(true) => {}
-                Err(error) => tracing::debug!(error.text, "a waiter could not say that it lives"),
-            }
+        // What is on its way of this process comes first: it may bring the grant.
+        drop(self.submit(names.to_vec(), None).await);
+        let grant = calls.borrow().grant.clone();
+        if grant.is_none()
+            && let Some(turn) = self.mine.lock().queued(id, seq)
+        {
+            turn.send_modify(|call| call.again = false);
         }
+        Ok(grant)
     }
 
     /// The names of a request that this process may not know.
     async fn find(&self, id: &RequestId) -> Result<Vec<Name>, Failure> {
-        if let Some(ours) = self.ours.lock().get(id) {
+        if let Some(ours) = self.mine.lock().get(id) {
             return Ok(ours.names.clone());
         }
         let all = Scene::new(self.store.read_all().await?)?;
-        let table = all.table()?;
-        let found = table.standings().find(|standing| standing.id == *id);
-        Ok(found.iter().flat_map(super::decide::names).collect())
+        let found = all.table()?.standings().find(|standing| standing.id == *id);
+        let names: BTreeSet<Name> = found.iter().flat_map(decide::names).collect();
+        Ok(names.into_iter().collect())
     }
+
+    /// A command for a request, wherever it is.
+    async fn command(
+        self: &Arc<Self>,
+        id: &RequestId,
+        command: Command,
+    ) -> Result<Acted, Failure> {
+        let names = self.find(id).await?;
+        self.submit(names, Some(command)).await.unwrap_or_else(|_| Err(Failure::ended()))
+    }
+}
+
+/// The replies as they are to be given, if this was the version.
+fn acted(
+    scene: &Scene,
+    commands: &[Command],
+    replies: Vec<Reply>,
+    version: u64,
+    since: Moment,
+) -> Vec<Acted> {
+    let acted = replies.into_iter().zip(commands).map(|(reply, command)| {
+        let reply = match reply {
+            Reply::Granted(grant) => Reply::Granted(real(grant, version)),
+            Reply::Promoted(grant) => Reply::Promoted(real(grant, version)),
+            other => other,
+        };
+        let seq = match command {
+            Command::Acquire(ask) => scene.waits(&ask.id).unwrap_or(0),
+            _ => 0,
+        };
+        Acted { reply, since, seq, repeated: false }
+    });
+    acted.collect()
 }
 
 /// With the token that the write gave it.
@@ -342,66 +493,66 @@ impl<S: Store> Strategy for Records<S> {
             let text = "a record store cannot detect deadlocks: use the lock server for that";
             return Box::pin(std::future::ready(Err(LockError::Invalid(text.into()))));
         }
+        let shared = Arc::clone(&self.0);
         let mut names: BTreeSet<Name> =
             ask.parts().map(|part| part.resource.name().into()).collect();
-        let since = Moment::now();
         let id = ask.id.clone();
-        let known = {
-            let mut ours = self.0.ours.lock();
+        let (known, asked, names) = {
+            let mut mine = shared.mine.lock();
+            let known = mine.get(&id).cloned();
             // An id that is in use here must ask for the same as before, so that is looked at too.
-            names.extend(ours.get(&id).iter().flat_map(|ours| ours.names.clone()));
-            let names = names.iter().cloned().collect();
-            let state = ours.get(&id).map_or(State::Asked, |ours| ours.state.clone());
-            ours.insert(id.clone(), Ours { names, state })
-        };
-        let names: Vec<Name> = names.into_iter().collect();
-        let granted = self.submit(&names.clone(), |shared, place| async move {
-            let granted = shared.acquire(ask, names, place).await;
-            let mut ours = shared.ours.lock();
-            match &granted {
-                // Not, if it was released meanwhile.
-                Ok(_) => drop(ours.get_mut(&id).map(|ours| ours.state = State::Held)),
-                Err(LockError::Unknown(_)) => {}
-                Err(_) => match known {
-                    Some(known) => drop(ours.insert(id, known)),
-                    None => drop(ours.remove(&id)),
-                },
+            names.extend(known.iter().flat_map(|known| known.names.clone()));
+            let names: Vec<Name> = names.into_iter().collect();
+            if known.is_none() {
+                mine.insert(Ours { names: names.clone(), ask: ask.clone(), state: State::Asked });
             }
-            drop(ours);
-            granted.map(|grant| Granted { grant, since })
-        });
+            let asked = shared.submit(names.clone(), Some(Command::Acquire(ask.clone())));
+            (known, asked, names)
+        };
         Box::pin(async move {
-            let given_up = LockError::Unknown("the runtime has ended".into());
-            granted.await.unwrap_or(Err(given_up))
+            let granted = shared.acquire(ask, names, asked).await;
+            let mut mine = shared.mine.lock();
+            match &granted {
+                // Released meanwhile: that is behind it in the line.
+                Ok(_) if !mine.set(&id, State::Held) => return Err(LockError::Cancelled),
+                Ok(_) => {}
+                Err(LockError::Unknown(_) | LockError::Cancelled) => {}
+                // A second one that asks under an id says nothing of the first.
+                Err(_) if known.is_some() => {}
+                Err(_) => drop(mine.remove(&id)),
+            }
+            drop(mine);
+            granted
         })
     }
 
     fn release(&self, id: &RequestId) -> Pending<Released> {
-        let names = self.names_of(id);
-        let id = id.clone();
-        let released = self.submit(&names.unwrap_or_default(), |shared, mut place| async move {
-            place.turn().await;
-            let Ok(names) = shared.find(&id).await else { return Released::Unknown };
-            // Whoever waits for it here is to stop.
-            if let Some(Ours { state: State::Waits(turn), .. }) = shared.ours.lock().remove(&id) {
-                turn.notify_one();
-            }
-            match shared.act(names, Command::Release(Target::Id(id))).await {
+        let (shared, id) = (Arc::clone(&self.0), id.clone());
+        let command = Command::Release(Target::Id(id.clone()));
+        let ours = {
+            let mut mine = shared.mine.lock();
+            // Whoever waits for it here is to stop: its turn is dropped with it.
+            let ours = mine.remove(&id);
+            ours.map(|ours| shared.submit(ours.names, Some(command.clone())))
+        };
+        Box::pin(async move {
+            let acted = match ours {
+                Some(asked) => asked.await.unwrap_or_else(|_| Err(Failure::ended())),
+                None => shared.command(&id, command).await,
+            };
+            match acted {
                 Ok(Acted { reply: Reply::Released, .. }) => Released::Released,
                 Ok(Acted { repeated: true, .. }) | Err(_) => Released::Unknown,
                 Ok(_) => Released::NotHeld,
             }
-        });
-        Box::pin(async move { released.await.unwrap_or(Released::Unknown) })
+        })
     }
 
     fn renew(&self, id: &RequestId, lease_ms: Option<u64>) -> Pending<Option<Renewed>> {
-        let id = id.clone();
-        let since = Moment::now();
-        let renewed = self.submit(&[], |shared, _| async move {
-            let names = shared.find(&id).await.ok()?;
+        let (shared, id) = (Arc::clone(&self.0), id.clone());
+        Box::pin(async move {
             let command = Command::Renew(Target::Id(id.clone()), lease_ms);
-            let reply = shared.act(names.clone(), command).await.ok()?.reply;
+            let Acted { reply, since, .. } = shared.command(&id, command).await.ok()?;
             if let Reply::Renewed(left) = reply {
                 let end = left.map(|left| since.after(Duration::from_millis(left)));
                 return Some(Renewed::Until(end));
@@ -409,63 +560,58 @@ impl<S: Store> Strategy for Records<S> {
             if let Reply::Error(error) = reply {
                 return Some(Renewed::Refused(error.to_string()));
             }
+            let names = shared.find(&id).await.ok()?;
             let scene = shared.scene(names).await.ok()?;
             Some(Renewed::Lost(scene.note(&id).map_or(Lost::Expired, Note::as_lost)))
-        });
-        Box::pin(async move { renewed.await.flatten() })
+        })
     }
 
     fn promote(&self, id: &RequestId) -> Pending<Result<Granted, PromoteError>> {
-        let id = id.clone();
-        let since = Moment::now();
-        let promoted = self.submit(&[], |shared, _| async move {
-            let unknown = |failure: Failure| PromoteError::Unknown(failure.text().0);
-            let names = shared.find(&id).await.map_err(unknown)?;
-            let acted = shared.act(names, Command::Promote(Target::Id(id))).await;
-            let Acted { reply, version, .. } = acted.map_err(unknown)?;
-            match reply {
-                Reply::Promoted(grant) => Ok(Granted { grant: real(grant, version), since }),
+        let (shared, id) = (Arc::clone(&self.0), id.clone());
+        Box::pin(async move {
+            let acted = shared.command(&id, Command::Promote(Target::Id(id.clone()))).await;
+            let acted = acted.map_err(|failure| PromoteError::Unknown(failure.text().0))?;
+            let since = acted.since;
+            match acted.reply {
+                Reply::Promoted(grant) => Ok(Granted { grant, since }),
                 Reply::Busy(blocker) => Err(PromoteError::Busy(blocker)),
                 Reply::Error(error) => Err(PromoteError::Invalid(error.to_string())),
                 _ => Err(PromoteError::Lost(Lost::Expired)),
             }
-        });
-        let ended = PromoteError::Unknown("the runtime has ended".into());
-        Box::pin(async move { promoted.await.unwrap_or(Err(ended)) })
+        })
     }
 
     fn list(&self, query: LocksQuery) -> Pending<Result<Vec<Entry>, ListError>> {
-        let listed = self.submit(&[], |shared, _| async move {
-            let unreachable = |failure: Failure| ListError::Unreachable(failure.text().0);
-            let view = shared.store.read_all().await.map_err(|error| unreachable(error.into()))?;
+        let shared = Arc::clone(&self.0);
+        Box::pin(async move {
+            let view = shared.store.read_all().await;
+            let view = view.map_err(|error| Failure::from(error).into_list_error())?;
             let now = view.now;
-            let scene = Scene::new(view).map_err(|nonsense| unreachable(nonsense.into()))?;
-            let table = scene.table().map_err(|nonsense| unreachable(nonsense.into()))?;
+            let scene = Scene::new(view).map_err(|error| Failure::from(error).into_list_error())?;
+            let table = scene.table().map_err(|error| Failure::from(error).into_list_error())?;
             match table.query(now, &Query::Locks(query)) {
                 Answer::Entries(entries) => Ok(entries),
                 other => unreachable!("entries were asked for: {other:?}"),
             }
-        });
-        let ended = ListError::Unreachable("the runtime has ended".into());
-        Box::pin(async move { listed.await.unwrap_or(Err(ended)) })
+        })
     }
 
     fn revoke(&self, token: u64, reason: &str) -> Pending<Result<bool, ListError>> {
-        let reason = reason.into();
-        let revoked = self.submit(&[], |shared, _| async move {
-            let unreachable = |failure: Failure| ListError::Unreachable(failure.text().0);
-            let view = shared.store.read_all().await.map_err(|error| unreachable(error.into()))?;
-            let scene = Scene::new(view).map_err(|nonsense| unreachable(nonsense.into()))?;
+        let (shared, reason) = (Arc::clone(&self.0), reason.into());
+        Box::pin(async move {
+            let view = shared.store.read_all().await;
+            let view = view.map_err(|error| Failure::from(error).into_list_error())?;
+            let scene = Scene::new(view).map_err(|error| Failure::from(error).into_list_error())?;
             let Some(holder) = scene.holder_of(token) else { return Ok(false) };
-            let names = super::decide::names(holder).collect();
-            let acted = shared.act(names, Command::Revoke(token, reason)).await;
-            match acted.map_err(unreachable)?.reply {
+            let names: BTreeSet<Name> = decide::names(holder).collect();
+            let revoke = Some(Command::Revoke(token, reason));
+            let acted = shared.submit(names.into_iter().collect(), revoke).await;
+            let acted = acted.unwrap_or_else(|_| Err(Failure::ended()));
+            match acted.map_err(Failure::into_list_error)?.reply {
                 Reply::Revoked(was) => Ok(was),
                 Reply::Error(error) => Err(ListError::Refused(error.to_string())),
                 other => unreachable!("no revocation is answered so: {other:?}"),
             }
-        });
-        let ended = ListError::Unreachable("the runtime has ended".into());
-        Box::pin(async move { revoked.await.unwrap_or(Err(ended)) })
+        })
     }
 }

@@ -1,9 +1,12 @@
 //! Heads and waiters as bytes. What a write grants has that write's number as its token and counts
-//! from that write's time, and neither is known beforehand: so it is written relative to them.
+//! from that write's time, and neither is known beforehand: so it is written relative to them. A lease
+//! that a write sets anew counts from its time too.
+
+use std::collections::BTreeMap;
 
 use keylatch_table::{Cause, RequestId, Standing, StandingWait};
 
-use super::store::{Head, Waiter};
+use super::store::{Head, Holder, Waiter};
 use crate::guard::Lost;
 
 /// Tokens and seqs above this are not known yet: they are the number of the write, and so many more.
@@ -34,22 +37,47 @@ impl Note {
 
 const VERSION: u8 = 1;
 
+/// How the times of a holder are to be read.
+const AS_WRITTEN: u8 = 0;
+/// Its lease counts from this write.
+const LEASED: u8 = 1;
+/// This write granted it.
+const GRANTED: u8 = 2;
+
 fn bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
     out.extend_from_slice(bytes);
 }
 
-pub(super) fn encode(holders: &Holders, now: u64) -> Vec<u8> {
+/// The bytes of a head, and its holders for a store with leases of its own. `before` is who held.
+pub(super) fn encode(
+    holders: &Holders,
+    before: &BTreeMap<RequestId, Standing>,
+    now: u64,
+) -> (Vec<u8>, Vec<Holder>) {
     let mut out = vec![VERSION];
+    let mut list = Vec::with_capacity(holders.standings.len());
     out.extend_from_slice(&(holders.standings.len() as u32).to_le_bytes());
     for standing in &holders.standings {
         let mut standing = standing.clone();
-        // Granted by this very write.
-        if standing.token > FRESH {
-            let left = standing.deadline.map(|deadline| deadline.saturating_sub(now));
-            (standing.since, standing.deadline) = (0, left);
+        let left_ms = standing.deadline.map(|deadline| deadline.saturating_sub(now));
+        let same = |before: &Standing| before.token > 0 && before.deadline == standing.deadline;
+        let how = if standing.token > FRESH {
+            GRANTED
+        } else if before.get(&standing.id).is_some_and(same) {
+            AS_WRITTEN
+        } else {
+            LEASED
+        };
+        if how != AS_WRITTEN {
+            standing.deadline = left_ms;
         }
+        if how == GRANTED {
+            standing.since = 0;
+        }
+        out.push(how);
         bytes(&mut out, &standing.encode());
+        list.push(Holder { id: standing.id, left_ms, leased: how != AS_WRITTEN });
     }
     out.extend_from_slice(&(holders.notes.len() as u32).to_le_bytes());
     for note in &holders.notes {
@@ -62,16 +90,17 @@ pub(super) fn encode(holders: &Holders, now: u64) -> Vec<u8> {
         bytes(&mut out, note.detail.as_deref().unwrap_or_default().as_bytes());
         out.extend_from_slice(&note.until.to_le_bytes());
     }
-    out
+    (out, list)
 }
 
-pub(super) fn decode(head: &Head) -> Option<Holders> {
+pub(super) fn decode(head: &Head, now: u64) -> Option<Holders> {
     let mut from = Reader(&head.bytes);
     if from.take(1)? != [VERSION] {
         return None;
     }
     let mut holders = Holders::default();
     for _ in 0..from.u32()? {
+        let how = from.take(1)?[0];
         let mut standing = Standing::decode(from.bytes()?).ok()?;
         if standing.token > FRESH {
             let number = |fresh: u64| head.version + (fresh - FRESH - 1);
@@ -79,8 +108,28 @@ pub(super) fn decode(head: &Head) -> Option<Holders> {
                 standing.seq = number(standing.token);
             }
             standing.token = number(standing.token);
+        }
+        if how == GRANTED {
             standing.since = head.time;
+        }
+        if how != AS_WRITTEN {
             standing.deadline = standing.deadline.map(|left| head.time + left);
+        }
+        if let Some(alive) = &head.alive {
+            // The store ends leases, and its times are only to be shown: another's clock made them.
+            let lives = alive.contains(&standing.id);
+            let shown = standing.deadline;
+            standing.deadline = shown.map(|shown| if lives { shown.max(now + 1) } else { now });
+            standing.since = standing.since.min(now);
+            if standing.extra.max_hold_ms > 0 {
+                let earliest = (now + 1).saturating_sub(standing.extra.max_hold_ms);
+                standing.since = standing.since.max(earliest).min(now);
+            }
+            standing.waited_ms = standing.waited_ms.min(standing.since);
+        }
+        if standing.extra.max_hold_ms > 0 {
+            let longest = standing.since + standing.extra.max_hold_ms;
+            standing.deadline = Some(standing.deadline.map_or(longest, |end| end.min(longest)));
         }
         holders.standings.push(standing);
     }

@@ -1,43 +1,95 @@
 //! Requests of one process on one name keep the order of their calls: a lock that is asked for after
-//! a guard was dropped finds it released.
+//! a guard was dropped finds it released. Those that stand behind each other go to the store together.
 
-use std::collections::HashMap;
-
-use parking_lot::Mutex;
-use tokio::sync::watch;
+use std::collections::{HashMap, VecDeque};
 
 use super::store::Name;
 
-#[derive(Default)]
-pub(super) struct Line {
-    /// The last one of each name.
-    last: Mutex<HashMap<Name, watch::Receiver<()>>>,
+/// So many at most go together: a store may bound what one change holds.
+const TOGETHER: usize = 32;
+
+/// Jobs that wait for their names.
+pub(super) struct Line<J> {
+    /// Those of each name, the first ones perhaps at work.
+    names: HashMap<Name, VecDeque<u64>>,
+    jobs: HashMap<u64, Job<J>>,
+    next: u64,
 }
 
-/// A place. Those behind it go on when it is dropped.
-pub(super) struct Place {
-    before: Vec<watch::Receiver<()>>,
-    _here: watch::Sender<()>,
+struct Job<J> {
+    names: Vec<Name>,
+    /// Nothing while it is at work.
+    job: Option<J>,
 }
 
-impl Line {
-    pub(super) fn enter(&self, names: &[Name]) -> Place {
-        let (here, behind) = watch::channel(());
-        let mut last = self.last.lock();
-        // Names that nobody stands at are not kept.
-        last.retain(|_, one| one.has_changed().is_ok());
-        let before =
-            names.iter().filter_map(|name| last.insert(name.clone(), behind.clone())).collect();
-        Place { before, _here: here }
+/// Jobs that are done together, in this order. [`Line::done`] ends it.
+pub(super) struct Batch<J> {
+    /// Of all of them.
+    pub(super) names: Vec<Name>,
+    pub(super) jobs: Vec<J>,
+    numbers: Vec<u64>,
+}
+
+impl<J> Default for Line<J> {
+    fn default() -> Line<J> {
+        Line { names: HashMap::new(), jobs: HashMap::new(), next: 0 }
     }
 }
 
-impl Place {
-    /// Until all those before are done.
-    pub(super) async fn turn(&mut self) {
-        for mut one in self.before.drain(..) {
-            // An error is what is waited for: its sender has been dropped.
-            while one.changed().await.is_ok() {}
+impl<J> Line<J> {
+    /// One more job; if nobody is before it, it is to be done now. Names are not twice in it.
+    pub(super) fn enter(&mut self, names: Vec<Name>, job: J) -> Option<Batch<J>> {
+        let number = self.next;
+        self.next += 1;
+        for name in &names {
+            self.names.entry(name.clone()).or_default().push_back(number);
         }
+        self.jobs.insert(number, Job { names, job: Some(job) });
+        self.start(number)
+    }
+
+    /// These are done; which are next.
+    pub(super) fn done(&mut self, batch: &Batch<J>) -> Vec<Batch<J>> {
+        for number in &batch.numbers {
+            self.jobs.remove(number);
+        }
+        let mut next = Vec::new();
+        for name in &batch.names {
+            let Some(line) = self.names.get_mut(name) else { continue };
+            line.retain(|number| !batch.numbers.contains(number));
+            match line.front() {
+                Some(first) => next.push(*first),
+                None => drop(self.names.remove(name)),
+            }
+        }
+        next.into_iter().filter_map(|number| self.start(number)).collect()
+    }
+
+    /// Unless it is at work, or somebody is before it.
+    fn start(&mut self, number: u64) -> Option<Batch<J>> {
+        let first = self.jobs.get(&number)?;
+        let is_first = |name: &Name| self.names[name].front() == Some(&number);
+        if first.job.is_none() || !first.names.iter().all(is_first) {
+            return None;
+        }
+        let names = first.names.clone();
+        let mut numbers = vec![number];
+        // Behind it, as long as they need no other name.
+        if let Some(one) = names.first() {
+            for other in self.names[one].iter().skip(1).take(TOGETHER - 1) {
+                if self.jobs[other].names != names || !self.is_next(&names, &numbers, *other) {
+                    break;
+                }
+                numbers.push(*other);
+            }
+        }
+        let jobs = numbers.iter();
+        let jobs = jobs.filter_map(|number| self.jobs.get_mut(number)?.job.take()).collect();
+        Some(Batch { names, jobs, numbers })
+    }
+
+    /// Whether it comes right behind these on all names.
+    fn is_next(&self, names: &[Name], before: &[u64], number: u64) -> bool {
+        names.iter().all(|name| self.names[name].get(before.len()) == Some(&number))
     }
 }

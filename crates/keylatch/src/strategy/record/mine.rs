@@ -1,0 +1,159 @@
+//! What this process has asked for and has not given up.
+
+use std::collections::{BTreeMap, HashMap};
+
+use keylatch_table::{Acquire, RequestId};
+use tokio::sync::watch;
+
+use super::super::Granted;
+use super::store::{Name, Stand};
+
+#[derive(Default)]
+pub(super) struct Mine {
+    requests: HashMap<RequestId, Ours>,
+    /// How many of them are on a name.
+    names: HashMap<Name, usize>,
+    /// How many of them wait there.
+    waits: HashMap<Name, usize>,
+    /// Those who wait, by seq.
+    seqs: HashMap<u64, RequestId>,
+}
+
+#[derive(Clone)]
+pub(super) struct Ours {
+    pub(super) names: Vec<Name>,
+    pub(super) ask: Acquire,
+    pub(super) state: State,
+}
+
+#[derive(Clone)]
+pub(super) enum State {
+    /// Being asked for.
+    Asked,
+    /// In the queue.
+    Waits(u64, Turn),
+    Held,
+}
+
+/// How one that waits is told.
+pub(super) type Turn = watch::Sender<Call>;
+
+#[derive(Default)]
+pub(super) struct Call {
+    /// It holds.
+    pub(super) grant: Option<Granted>,
+    /// It may hold, or have left the queue: it is to ask again.
+    pub(super) again: bool,
+}
+
+/// It is to ask again.
+pub(super) fn call(turn: &Turn) {
+    turn.send_modify(|call| call.again = true);
+}
+
+impl Mine {
+    pub(super) fn get(&self, id: &RequestId) -> Option<&Ours> {
+        self.requests.get(id)
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.names.contains_key(name)
+    }
+
+    pub(super) fn insert(&mut self, ours: Ours) -> Option<Ours> {
+        let before = self.remove(&ours.ask.id);
+        for name in &ours.names {
+            *self.names.entry(name.clone()).or_default() += 1;
+        }
+        if let State::Waits(seq, _) = ours.state {
+            self.seqs.insert(seq, ours.ask.id.clone());
+            for name in &ours.names {
+                *self.waits.entry(name.clone()).or_default() += 1;
+            }
+        }
+        self.requests.insert(ours.ask.id.clone(), ours);
+        before
+    }
+
+    pub(super) fn remove(&mut self, id: &RequestId) -> Option<Ours> {
+        let ours = self.requests.remove(id)?;
+        less(&mut self.names, &ours.names);
+        if let State::Waits(seq, _) = ours.state {
+            self.seqs.remove(&seq);
+            less(&mut self.waits, &ours.names);
+        }
+        Some(ours)
+    }
+
+    /// It is in this state from now on; not, if it was given up.
+    pub(super) fn set(&mut self, id: &RequestId, state: State) -> bool {
+        let Some(ours) = self.remove(id) else { return false };
+        self.insert(Ours { state, ..ours });
+        true
+    }
+
+    /// It is in the queue from now on; not, if it was given up.
+    pub(super) fn queued(&mut self, id: &RequestId, seq: u64) -> Option<Turn> {
+        let turn = match &self.requests.get(id)?.state {
+            State::Waits(same, turn) if *same == seq => return Some(turn.clone()),
+            // Several may wait for it; they go on with the same one.
+            State::Waits(_, turn) => turn.clone(),
+            State::Asked | State::Held => Turn::default(),
+        };
+        self.set(id, State::Waits(seq, turn.clone()));
+        Some(turn)
+    }
+
+    /// Names that somebody waits on.
+    pub(super) fn waited_for(&self) -> impl Iterator<Item = &Name> {
+        self.waits.keys()
+    }
+
+    pub(super) fn waits_on(&self, name: &str) -> bool {
+        self.waits.contains_key(name)
+    }
+
+    /// All names.
+    pub(super) fn names(&self) -> impl Iterator<Item = &Name> {
+        self.names.keys()
+    }
+
+    /// Whether somebody holds something there.
+    pub(super) fn holds_on(&self, name: &str) -> bool {
+        self.names.get(name) > self.waits.get(name)
+    }
+
+    pub(super) fn waiter(&self, seq: u64) -> Option<&Turn> {
+        match &self.requests.get(self.seqs.get(&seq)?)?.state {
+            State::Waits(_, turn) => Some(turn),
+            _ => None,
+        }
+    }
+
+    /// Those who wait.
+    pub(super) fn waiters(&self) -> Vec<(Stand, Vec<Name>)> {
+        let waiter = |(seq, id): (&u64, &RequestId)| {
+            let names = self.requests.get(id)?.names.clone();
+            Some((Stand { id: id.clone(), seq: *seq }, names))
+        };
+        self.seqs.iter().filter_map(waiter).collect()
+    }
+
+    /// Those on these names.
+    pub(super) fn on(&self, names: &BTreeMap<Name, super::store::Record>) -> Vec<(RequestId, State)> {
+        let here = |ours: &&Ours| ours.names.iter().any(|name| names.contains_key(name));
+        let here = self.requests.values().filter(here);
+        here.map(|ours| (ours.ask.id.clone(), ours.state.clone())).collect()
+    }
+}
+
+fn less(counts: &mut HashMap<Name, usize>, names: &[Name]) {
+    for name in names {
+        if let Some(count) = counts.get_mut(name) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(name);
+            }
+        }
+    }
+}
