@@ -16,4 +16,6 @@
 mod contract;
 #[cfg(test)]
 mod model;
+#[cfg(feature = "sqlite")]
+pub(crate) mod sqlite;
 mod store;
