@@ -16,6 +16,8 @@
 mod contract;
 #[cfg(test)]
 mod model;
+#[cfg(feature = "redis")]
+pub(crate) mod redis;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
 mod store;
