@@ -75,13 +75,13 @@ pub(crate) async fn connect(
             let addresses = server::addresses(rest).map_err(ConnectError::Url)?;
             Ok(Arc::new(server::Server::connect(addresses, losses).await?))
         }
-        #[cfg(any())]
+        #[cfg(feature = "sqlite")]
         "sqlite" => {
             let store = record::sqlite::Sqlite::open(rest.trim_start_matches("//")).await?;
             Ok(Arc::new(record::Records::new(store, losses)))
         }
-        #[cfg(any())]
-        "redis" => {
+        #[cfg(feature = "redis")]
+        "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" => {
             let store = record::redis::Redis::connect(url).await?;
             Ok(Arc::new(record::Records::new(store, losses)))
         }

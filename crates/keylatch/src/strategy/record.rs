@@ -6,9 +6,15 @@
 //! - `store`: what a store has to do.
 //! - `format`: heads and waiters as bytes.
 //! - `decide`: from what was read to what is to be written.
-//! - `line`: requests of one process on one name keep their order.
+//! - `driver`: the strategy: lets the table decide, writes, waits. `watcher`: looks after all of it.
+//! - `known`: what is known of names without asking. `mine`: what this process has asked for.
+//! - `line`: requests of one process on one name keep their order, and go to the store together.
+//! - `simulation`: the driver over a store where everything goes wrong, in tests.
+//! - `contract`: what every store must do, as tests. `model`: the most naive one, for tests.
 //! - `sqlite`: one file, several processes. `redis`: a Redis, one script a change.
 
+#[cfg(test)]
+mod contract;
 mod decide;
 mod driver;
 mod format;
@@ -16,7 +22,13 @@ mod known;
 mod line;
 mod mine;
 #[cfg(test)]
+mod model;
+#[cfg(feature = "redis")]
+pub(crate) mod redis;
+#[cfg(test)]
 mod simulation;
+#[cfg(feature = "sqlite")]
+pub(crate) mod sqlite;
 mod store;
 mod watcher;
 

@@ -1,0 +1,142 @@
+//! With real servers; what only this store does.
+
+mod ends;
+mod places;
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::super::contract::{Ground, HANG, contract};
+use super::super::store::{
+    Append, Change, Committed, Done, Expect, NameChange, Put, Stand, Store, StoreError, Told, Write,
+};
+use super::Redis;
+use crate::error::ConnectError;
+
+/// A server of our own; it is killed when it is dropped.
+struct Server {
+    process: Child,
+    port: u16,
+    dir: tempfile::TempDir,
+}
+
+impl Server {
+    fn start(options: &[&str]) -> Server {
+        // Somebody may take the port in between; then another one is tried.
+        for _ in 0..10 {
+            let port = free_port();
+            let dir = tempfile::tempdir().unwrap();
+            if let Some(process) = start_at(port, dir.path(), options) {
+                return Server { process, port, dir };
+            }
+        }
+        panic!("redis-server does not start")
+    }
+
+    fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    async fn connect(&self) -> Redis {
+        Redis::connect(&self.url()).await.unwrap()
+    }
+
+    /// One command, of which the answer is text or a number.
+    fn say<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
+        say(self.port, words)
+    }
+
+    fn stop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+
+    /// Empty, at the same port.
+    fn restart(&mut self, options: &[&str]) {
+        self.stop();
+        self.process = start_at(self.port, self.dir.path(), options).expect("the same port");
+    }
+}
+
+fn say<T: redis::FromRedisValue>(port: u16, words: &[&str]) -> T {
+    let client = redis::Client::open(format!("redis://127.0.0.1:{port}")).unwrap();
+    redis::cmd(words[0]).arg(&words[1..]).query(&mut client.get_connection().unwrap()).unwrap()
+}
+
+/// Until it is so.
+async fn eventually(mut is_so: impl AsyncFnMut() -> bool) {
+    let since = Instant::now();
+    while !is_so().await {
+        assert!(since.elapsed() < HANG, "it does not happen");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn put(name: &str, expect: Expect, keep_ms: Option<u64>) -> Change {
+    let put = Put { bytes: name.into(), keep_ms, holders: Vec::new() };
+    change(name, expect, Write::Put(put))
+}
+
+fn change(name: &str, expect: Expect, head: Write) -> Change {
+    let one = NameChange { expect, last_seq: Some(0), head, remove: Vec::new(), tell: false };
+    Change { names: [(name.into(), one)].into(), numbers: 1, appends: Vec::new() }
+}
+
+fn and_append(mut change: Change, who: &str, live_ms: u64) -> Change {
+    let to = change.names.keys().cloned().collect();
+    change.names.values_mut().for_each(|one| one.last_seq = None);
+    change.appends.push(Append { id: who.into(), to, bytes: who.into(), live_ms });
+    change
+}
+
+async fn try_done(store: &Redis, change: Change) -> Result<Done, StoreError> {
+    match store.commit(change).await? {
+        Committed::Done(done) => Ok(done),
+        Committed::Mismatch(view) => panic!("{view:?}"),
+    }
+}
+
+async fn done(store: &Redis, change: Change) -> Done {
+    try_done(store, change).await.unwrap()
+}
+
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn start_at(port: u16, dir: &Path, options: &[&str]) -> Option<Child> {
+    let mut process = Command::new("redis-server")
+        .args(options)
+        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"])
+        .arg(dir)
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("redis-server is missing: scripts/setup installs it");
+    let since = Instant::now();
+    while since.elapsed() < HANG {
+        if std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() {
+            return Some(process);
+        }
+        if process.try_wait().unwrap().is_some() {
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    None
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Ground for Server {
+    async fn open(&self) -> Arc<dyn Store> {
+        Arc::new(Redis::connect(&self.url()).await.unwrap())
+    }
+}
+
+contract!(Server::start(&[]));

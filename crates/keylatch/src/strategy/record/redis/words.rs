@@ -1,0 +1,225 @@
+//! Changes as arguments of the scripts, and their answers. What is kept is described in `commit.lua`.
+
+use redis::{Cmd, Script, Value};
+
+use super::super::store::{
+    Change, Committed, Done, Expect, Found, Head, Name, NameChange, Put, Record, Stand, Told, View,
+    Waiter, Write,
+};
+use super::{PREFIX, Scripts};
+
+fn call<'a>(script: &Script, names: impl ExactSizeIterator<Item = &'a Name>) -> Cmd {
+    let mut command = redis::cmd("EVALSHA");
+    command.arg(script.get_hash()).arg(names.len());
+    let mut key = String::from(PREFIX);
+    for name in names {
+        key.truncate(PREFIX.len());
+        key.push_str(name);
+        command.arg(&key);
+    }
+    command
+}
+
+/// A key without an end has none; Redis knows no end at once.
+fn keep(command: &mut Cmd, put: &Put) {
+    match put.keep_ms {
+        Some(keep_ms) => command.arg(keep_ms.max(1)),
+        None => command.arg(""),
+    };
+}
+
+/// The script for a change, and how it is called.
+pub(super) fn commit<'a>(scripts: &'a Scripts, change: &Change) -> (&'a Script, Cmd) {
+    if let Some(one) = alone(change) {
+        let numbers = change.numbers.max(1);
+        match (&one.head, one.expect) {
+            (Write::Put(put), Expect::Absent) => {
+                let mut command = call(&scripts.take, change.names.keys());
+                command.arg(numbers);
+                keep(&mut command, put);
+                command.arg(&put.bytes[..]);
+                return (&scripts.take, command);
+            }
+            (Write::Delete, Expect::Version(version)) if one.last_seq == Some(0) => {
+                let mut command = call(&scripts.leave, change.names.keys());
+                command.arg(numbers).arg(version);
+                return (&scripts.leave, command);
+            }
+            _ => {}
+        }
+    }
+    (&scripts.commit, whole_commit(scripts, change))
+}
+
+/// A change of the head of one name, of which nobody needs to hear.
+fn alone(change: &Change) -> Option<&NameChange> {
+    let one = change.names.values().next()?;
+    let alone = change.names.len() == 1 && change.appends.is_empty();
+    (alone && one.remove.is_empty() && !one.tell).then_some(one)
+}
+
+fn whole_commit(scripts: &Scripts, change: &Change) -> Cmd {
+    let mut command = call(&scripts.commit, change.names.keys());
+    command.arg(&scripts.channel).arg(change.numbers.max(1)).arg(change.appends.len());
+    for one in change.names.values() {
+        match one.expect {
+            Expect::Absent => command.arg("a"),
+            Expect::There => command.arg("t"),
+            Expect::Version(version) => command.arg(version),
+        };
+        command.arg(one.last_seq.map_or(-1, u64::cast_signed));
+        let tell = u8::from(one.tell);
+        match &one.head {
+            Write::Keep => drop(command.arg("k").arg("").arg(tell).arg("")),
+            Write::Delete => drop(command.arg("d").arg("").arg(tell).arg("")),
+            Write::Put(put) => {
+                command.arg("p");
+                keep(&mut command, put);
+                command.arg(tell).arg(&put.bytes[..]);
+            }
+        }
+        command.arg(one.remove.len());
+        for stand in &one.remove {
+            command.arg(stand.id.to_string()).arg(stand.seq);
+        }
+    }
+    for append in &change.appends {
+        command.arg(append.id.to_string()).arg(append.live_ms).arg(&append.bytes[..]);
+        command.arg(append.to.len());
+        for name in &append.to {
+            let place = change.names.keys().position(|one| one == name);
+            command.arg(1 + place.expect("the names of a waiter are among those of the change"));
+        }
+    }
+    command
+}
+
+pub(super) fn read(script: &Script, names: &[Name]) -> Cmd {
+    call(script, names.iter())
+}
+
+pub(super) fn touch(script: &Script, waiters: &[(Stand, Vec<Name>)], live_ms: u64) -> Cmd {
+    let names: Vec<&Name> = waiters.iter().flat_map(|(_, names)| names).collect();
+    let mut command = call(script, names.into_iter());
+    command.arg(live_ms);
+    for (stand, names) in waiters {
+        command.arg(stand.id.to_string()).arg(stand.seq).arg(names.len());
+    }
+    command
+}
+
+pub(super) fn text(value: &Value) -> Option<&[u8]> {
+    match value {
+        Value::BulkString(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// What came of a change.
+pub(super) fn committed(change: &Change, value: Value) -> Option<Committed> {
+    let Value::BulkString(answer) = value else {
+        let names: Vec<Name> = change.names.keys().cloned().collect();
+        return Some(Committed::Mismatch(view(&names, value)?));
+    };
+    let mut words = Words(&answer);
+    let (version, now) = (words.number()?, words.time()?);
+    let nothing = Found { version: 0, last_seq: 0 };
+    let found = |name: &Name| {
+        let found = match words.0.is_empty() {
+            false => Found { version: words.number()?, last_seq: words.number()? },
+            // The short scripts leave it out: it is as expected.
+            true => match change.names[name].expect {
+                Expect::Version(version) => Found { version, ..nothing },
+                _ => nothing,
+            },
+        };
+        Some((name.clone(), found))
+    };
+    let names = change.names.keys().map(found).collect::<Option<_>>()?;
+    Some(Committed::Done(Done { version, now, names }))
+}
+
+/// The time, and a head and a queue for each name.
+pub(super) fn view(names: &[Name], value: Value) -> Option<View> {
+    let Value::Array(found) = value else { return None };
+    let mut found = found.into_iter();
+    let (seconds, micros) = (found.next()?, found.next()?);
+    let now = millis(number(text(&seconds)?)?, number(text(&micros)?)?);
+    let mut view = View { now, ..View::default() };
+    for name in names {
+        let head = match found.next()? {
+            Value::BulkString(bytes) => head(&bytes)?,
+            _ => None,
+        };
+        let Value::Array(fields) = found.next()? else { return None };
+        let mut queue = Vec::with_capacity(fields.len() / 2);
+        let (pairs, _) = fields.as_chunks::<2>();
+        for [field, value] in pairs {
+            if text(field)? != b"q" {
+                queue.push(waiter(text(value)?)?);
+            }
+        }
+        queue.sort_unstable_by_key(|waiter| waiter.seq);
+        view.names.insert(name.clone(), Record { head, queue });
+    }
+    Some(view)
+}
+
+/// The inner one is nothing, if only the queue is there.
+#[allow(clippy::option_option)]
+fn head(bytes: &[u8]) -> Option<Option<Head>> {
+    let (_, rest) = bytes.split_first()?;
+    let mut words = Words(rest);
+    let (version, time) = (words.number()?, words.time()?);
+    Some((version > 0).then(|| Head { version, time, bytes: words.0.into(), alive: None }))
+}
+
+fn waiter(bytes: &[u8]) -> Option<Waiter> {
+    let mut words = Words(bytes);
+    let (seq, time, alive_until) = (words.number()?, words.time()?, words.number()?);
+    Some(Waiter { seq, time, alive_until, bytes: words.0.into() })
+}
+
+/// What is told of a change: a name, its version and who left, for each name.
+pub(super) fn news(message: &[u8]) -> Option<Vec<Told>> {
+    let mut words = Words(message);
+    let mut news = Vec::new();
+    while !words.0.is_empty() {
+        let length = words.number()? as usize;
+        let (name, rest) = words.0.split_at_checked(length)?;
+        words.0 = rest;
+        let (version, count) = (words.number()?, words.number()?);
+        let removed = (0..count).map(|_| words.number()).collect::<Option<_>>()?;
+        news.push(Told::Changed { name: std::str::from_utf8(name).ok()?.into(), version, removed });
+    }
+    Some(news)
+}
+
+fn millis(seconds: u64, micros: u64) -> u64 {
+    seconds * 1_000 + micros / 1_000
+}
+
+fn number(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// Numbers with a blank after each, the last of all perhaps without; and what stands behind them.
+struct Words<'a>(&'a [u8]);
+
+impl Words<'_> {
+    fn number(&mut self) -> Option<u64> {
+        let end = self.0.iter().position(|byte| *byte == b' ');
+        let (word, rest) = match end {
+            Some(end) => (&self.0[..end], &self.0[end + 1..]),
+            None => (self.0, &[][..]),
+        };
+        self.0 = rest;
+        number(word)
+    }
+
+    /// Seconds and microseconds, in milliseconds.
+    fn time(&mut self) -> Option<u64> {
+        let seconds = self.number()?;
+        Some(millis(seconds, self.number()?))
+    }
+}
