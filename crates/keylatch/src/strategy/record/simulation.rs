@@ -410,10 +410,10 @@ fn ask(random: &mut StdRng, id: RequestId) -> Acquire {
             _ => Resource::new(name, &[field]).unwrap(),
         }
     };
-    let names = ["k", "m", "n"];
+    let names = ["k", "k", "k", "m", "n"];
     let first = names[random.random_range(0..names.len())];
     let mut ask = Acquire::new(id, resource(random, first), Party::client("client"));
-    let mode = if random.random_range(0..3) == 0 { Mode::Shared } else { Mode::Exclusive };
+    let mode = if random.random_range(0..2) == 0 { Mode::Shared } else { Mode::Exclusive };
     ask.part.mode = mode;
     if random.random_range(0..5) == 0 {
         let other = names.iter().find(|name| **name != first).unwrap();
