@@ -55,6 +55,7 @@ macro_rules! contract {
             absent_means_neither_head_nor_queue
             there_means_any_head
             a_version_means_that_one
+            an_idle_lock_is_taken_and_left
             nobody_unseen_may_have_come
             what_is_removed_must_still_be_there
             one_who_waits_is_not_appended_again

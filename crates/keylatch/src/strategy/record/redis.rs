@@ -15,6 +15,7 @@ mod tests;
 mod words;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use redis::{Cmd, RedisError, Script, Value};
@@ -34,6 +35,22 @@ pub(crate) struct Redis {
     link: Arc<Link>,
     scripts: Arc<Scripts>,
     told: Mutex<Option<UnboundedReceiver<Told>>>,
+    clock: Arc<Clock>,
+}
+
+/// Redis's clock as last heard, for the one answer that does not say it. It is behind by as long as that
+/// answer was under way.
+#[derive(Default)]
+struct Clock(Mutex<Option<(u64, Instant)>>);
+
+impl Clock {
+    fn heard(&self, now: u64) {
+        *self.0.lock() = Some((now, Instant::now()));
+    }
+
+    fn now(&self) -> u64 {
+        self.0.lock().map_or(0, |(then, since)| then + since.elapsed().as_millis() as u64)
+    }
 }
 
 struct Scripts {
@@ -52,6 +69,7 @@ impl Redis {
         let channel = format!("keylatch:changed:{}", place.db());
         let link = Arc::new(Link::connect(place).await?);
         let (tell, told) = unbounded_channel();
+        let clock = Arc::new(Clock::default());
         listen::start(&link, channel.clone(), tell).await?;
         let scripts = Scripts {
             take: Script::new(include_str!("redis/take.lua")),
@@ -61,7 +79,7 @@ impl Redis {
             touch: Script::new(include_str!("redis/touch.lua")),
             channel,
         };
-        Ok(Redis { link, scripts: Arc::new(scripts), told: Mutex::new(Some(told)) })
+        Ok(Redis { link, scripts: Arc::new(scripts), told: Mutex::new(Some(told)), clock })
     }
 }
 
@@ -150,10 +168,17 @@ impl Store for Redis {
 
     fn commit(&self, change: Change) -> Pending<Result<Committed, StoreError>> {
         let (link, scripts) = (Arc::clone(&self.link), Arc::clone(&self.scripts));
+        let clock = Arc::clone(&self.clock);
         Box::pin(async move {
             let (script, command) = words::commit(&scripts, &change);
             let value = run(&link, script, command).await?;
-            words::committed(&change, value).ok_or_else(nonsense)
+            let committed = words::committed(&change, value, || clock.now());
+            let committed = committed.ok_or_else(nonsense)?;
+            clock.heard(match &committed {
+                Committed::Done(done) => done.now,
+                Committed::Mismatch(view) => view.now,
+            });
+            Ok(committed)
         })
     }
 

@@ -151,8 +151,11 @@ pub(crate) enum Committed {
 /// It has happened.
 #[derive(Debug)]
 pub(crate) struct Done {
+    /// Of all that was written. A change that leaves nothing of its names, where nobody stood, names
+    /// nothing by it: then it may as well be the one that was expected, and no number was taken.
     pub(crate) version: u64,
-    /// The store's clock, which is the time of all that was written.
+    /// The store's clock, which is the time of all that was written; if nothing was, it may be a
+    /// little behind.
     pub(crate) now: u64,
     /// For each name of the change, what the writer may not have known.
     pub(crate) names: BTreeMap<Name, Found>,

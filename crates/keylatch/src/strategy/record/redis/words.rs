@@ -31,18 +31,16 @@ fn keep(command: &mut Cmd, put: &Put) {
 /// The script for a change, and how it is called.
 pub(super) fn commit<'a>(scripts: &'a Scripts, change: &Change) -> (&'a Script, Cmd) {
     if let Some(one) = alone(change) {
-        let numbers = change.numbers.max(1);
         match (&one.head, one.expect) {
-            (Write::Put(put), Expect::Absent) => {
+            (Write::Put(put), Expect::Absent) if change.numbers <= 1 => {
                 let mut command = call(&scripts.take, change.names.keys());
-                command.arg(numbers);
                 keep(&mut command, put);
                 command.arg(&put.bytes[..]);
                 return (&scripts.take, command);
             }
             (Write::Delete, Expect::Version(version)) if one.last_seq == Some(0) => {
                 let mut command = call(&scripts.leave, change.names.keys());
-                command.arg(numbers).arg(version);
+                command.arg(format!("-{version} "));
                 return (&scripts.leave, command);
             }
             _ => {}
@@ -115,28 +113,36 @@ pub(super) fn text(value: &Value) -> Option<&[u8]> {
     }
 }
 
-/// What came of a change.
-pub(super) fn committed(change: &Change, value: Value) -> Option<Committed> {
-    let Value::BulkString(answer) = value else {
-        let names: Vec<Name> = change.names.keys().cloned().collect();
-        return Some(Committed::Mismatch(view(&names, value)?));
-    };
-    let mut words = Words(&answer);
-    let (version, now) = (words.number()?, words.time()?);
-    let nothing = Found { version: 0, last_seq: 0 };
-    let found = |name: &Name| {
-        let found = match words.0.is_empty() {
-            false => Found { version: words.number()?, last_seq: words.number()? },
-            // The short scripts leave it out: it is as expected.
-            true => match change.names[name].expect {
-                Expect::Version(version) => Found { version, ..nothing },
-                _ => nothing,
-            },
-        };
-        Some((name.clone(), found))
-    };
-    let names = change.names.keys().map(found).collect::<Option<_>>()?;
-    Some(Committed::Done(Done { version, now, names }))
+/// What came of a change. The clock is asked if the answer does not say the time.
+pub(super) fn committed(
+    change: &Change,
+    value: Value,
+    clock: impl FnOnce() -> u64,
+) -> Option<Committed> {
+    match value {
+        // By `leave.lua`.
+        Value::Int(1) => {
+            let (name, one) = change.names.first_key_value()?;
+            let Expect::Version(version) = one.expect else { return None };
+            let names = [(name.clone(), Found { version, last_seq: 0 })].into();
+            Some(Committed::Done(Done { version, now: clock(), names }))
+        }
+        Value::BulkString(answer) => {
+            let mut words = Words(&answer);
+            let (version, now) = (words.number()?, words.time()?);
+            let found = |name: &Name| {
+                // `take.lua` leaves it out: there was nothing.
+                let mut number = || if words.0.is_empty() { Some(0) } else { words.number() };
+                Some((name.clone(), Found { version: number()?, last_seq: number()? }))
+            };
+            let names = change.names.keys().map(found).collect::<Option<_>>()?;
+            Some(Committed::Done(Done { version, now, names }))
+        }
+        other => {
+            let names: Vec<Name> = change.names.keys().cloned().collect();
+            Some(Committed::Mismatch(view(&names, other)?))
+        }
+    }
 }
 
 /// The time, and a head and a queue for each name.
