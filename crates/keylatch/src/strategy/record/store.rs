@@ -130,7 +130,8 @@ pub(crate) struct Stand {
 }
 
 /// A waiter at the tail of one or several queues, with one seq (9). None of these queues may have one
-/// with this id (4). All its names are among those of the change.
+/// with this id (4), but for one that the same change removes: a waiter that lapsed asks again at the
+/// tail. All its names are among those of the change.
 #[derive(Clone, Debug)]
 pub(crate) struct Append {
     pub(crate) id: RequestId,
