@@ -8,12 +8,15 @@
 //! - `decide`: from what was read to what is to be written.
 //! - `line`: requests of one process on one name keep their order.
 //! - `contract`: what every store must do, as tests. `model`: the most naive one, for tests.
-//! - `sqlite`: one file, several processes. `redis`: a Redis, one script a change.
+//! - `sqlite`: one file, several processes. `redis`: a Redis, one script a change. `etcd`: an etcd, one
+//!   transaction a change, and its leases.
 
 // BEING REWRITTEN: decide, driver, format, line, redis, sqlite come back with the new store contract.
 #![allow(dead_code, unused)]
 #[cfg(test)]
 mod contract;
+#[cfg(feature = "etcd")]
+pub(super) mod etcd;
 #[cfg(test)]
 mod model;
 mod store;
