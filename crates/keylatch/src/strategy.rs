@@ -1,7 +1,7 @@
 //! Who decides: one trait, and a URL that picks what is behind it.
 
 mod memory;
-#[cfg(any(feature = "sqlite", feature = "redis"))]
+#[cfg(any(feature = "etcd", feature = "sqlite", feature = "redis"))]
 mod record;
 #[cfg(feature = "server")]
 mod server;
@@ -83,6 +83,11 @@ pub(crate) async fn connect(
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" => {
             let store = record::redis::Redis::connect(url).await?;
+            Ok(Arc::new(record::Records::new(store, losses)))
+        }
+        #[cfg(feature = "etcd")]
+        "etcd" | "etcds" => {
+            let store = record::etcd::Etcd::connect(url).await?;
             Ok(Arc::new(record::Records::new(store, losses)))
         }
         #[cfg(not(feature = "server"))]

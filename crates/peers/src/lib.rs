@@ -1,3 +1,4 @@
 //! Keylatch beside other libraries.
 
 pub mod local;
+pub mod strategies;

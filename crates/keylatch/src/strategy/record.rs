@@ -11,12 +11,15 @@
 //! - `line`: requests of one process on one name keep their order, and go to the store together.
 //! - `simulation`: the driver over a store where everything goes wrong, in tests.
 //! - `contract`: what every store must do, as tests. `model`: the most naive one, for tests.
-//! - `sqlite`: one file, several processes. `redis`: a Redis, one script a change.
+//! - `sqlite`: one file, several processes. `redis`: a Redis, one script a change. `etcd`: an etcd, one
+//!   transaction a change, and its leases.
 
 #[cfg(test)]
 mod contract;
 mod decide;
 mod driver;
+#[cfg(feature = "etcd")]
+pub(crate) mod etcd;
 mod format;
 mod known;
 mod line;

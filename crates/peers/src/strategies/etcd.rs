@@ -3,29 +3,83 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::{Client, LockOptions};
+use prost::Message;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::{Channel, Endpoint};
+use tonic_prost::ProstCodec;
 
 use super::measure::{Load, Pair, Subject, compare, keylatch};
 use super::servers::Etcd;
 
-/// etcd's own locks, each client with a lease that it has already.
+#[derive(Clone, PartialEq, Message)]
+struct GrantRequest {
+    #[prost(int64, tag = "1")]
+    ttl: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct GrantResponse {
+    #[prost(int64, tag = "2")]
+    id: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct LockRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    name: Vec<u8>,
+    #[prost(int64, tag = "2")]
+    lease: i64,
+}
+
+/// What holds: `key`, as the answer to a lock has it (2) and as an unlock wants it (1).
+#[derive(Clone, PartialEq, Message)]
+struct LockResponse {
+    #[prost(bytes = "vec", tag = "2")]
+    key: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct UnlockRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    key: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Nothing {}
+
+async fn call<Q, A>(channel: &Channel, path: &'static str, request: Q) -> A
+where
+    Q: Message + Default + 'static,
+    A: Message + Default + 'static,
+{
+    let mut client = Grpc::new(channel.clone());
+    client.ready().await.expect("etcd");
+    let codec = ProstCodec::<Q, A>::default();
+    let path = PathAndQuery::from_static(path);
+    let answer = client.unary(tonic::Request::new(request), path, codec).await;
+    answer.expect("an answer of etcd").into_inner()
+}
+
+/// etcd's own locks, each task with a lease that it has already: two locks of one lease are one lock.
 async fn own(address: &str) -> Subject {
-    let mut client = Client::connect([address], None).await.expect("the etcd just started");
-    let lease = client.lease_grant(600, None).await.expect("a lease").id();
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
+    let channel = endpoint.connect().await.expect("the etcd just started");
     let mut leases = Vec::new();
-    // Two locks of one lease are one lock: each task needs its own.
     for _ in 0..64 {
-        leases.push(client.lease_grant(600, None).await.expect("a lease").id());
+        let grant = GrantRequest { ttl: 600 };
+        let grant: GrantResponse = call(&channel, "/etcdserverpb.Lease/LeaseGrant", grant).await;
+        leases.push(grant.id);
     }
-    leases.push(lease);
     let pair = move |task: usize| -> Pair {
-        let (client, lease) = (client.clone(), leases[task]);
+        let (channel, lease) = (channel.clone(), leases[task]);
         Arc::new(move |key| {
-            let mut client = client.clone();
+            let channel = channel.clone();
             Box::pin(async move {
-                let options = LockOptions::new().with_lease(lease);
-                let lock = client.lock(&*key, Some(options)).await.expect("a lock");
-                client.unlock(lock.key()).await.expect("a release");
+                let ask = LockRequest { name: key.as_bytes().to_vec(), lease };
+                let held: LockResponse = call(&channel, "/v3lockpb.Lock/Lock", ask).await;
+                let give = UnlockRequest { key: held.key };
+                let _: Nothing = call(&channel, "/v3lockpb.Lock/Unlock", give).await;
             })
         })
     };

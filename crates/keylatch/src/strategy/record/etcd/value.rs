@@ -1,0 +1,132 @@
+//! What stands in etcd's values, and what was read becomes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::store::{Append, Head, Name, Put, Record, Told, View, Waiter};
+use super::keys::{Base, Keys, Part};
+use super::wire::KeyValue;
+
+/// The first byte of a head: whether it may be swept once nothing stands beside it.
+const STAYS: u8 = 0;
+const MAY_GO: u8 = 1;
+/// The flag and the time.
+const HEAD: usize = 9;
+/// The life.
+const WAIT: usize = 8;
+
+/// Why something is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// A change was made.
+    Change,
+    /// A lease ended.
+    Lease,
+}
+
+pub(super) fn head(put: &Put, now: u64) -> Vec<u8> {
+    let flag = if put.keep_ms.is_some() { MAY_GO } else { STAYS };
+    let mut value = Vec::with_capacity(HEAD + put.bytes.len());
+    value.push(flag);
+    value.extend(now.to_le_bytes());
+    value.extend(&put.bytes);
+    value
+}
+
+pub(super) fn may_go(head: &[u8]) -> bool {
+    head.first() == Some(&MAY_GO)
+}
+
+pub(super) fn wait(append: &Append) -> Vec<u8> {
+    let mut value = append.live_ms.to_le_bytes().to_vec();
+    value.extend(&append.bytes);
+    value
+}
+
+/// As text, so that whoever looks into etcd can read it.
+pub(super) fn told(name: &str, removed: &[u64], ending: Ending) -> Vec<u8> {
+    let removed: Vec<String> = removed.iter().map(u64::to_string).collect();
+    let what = match ending {
+        Ending::Change => "changed",
+        Ending::Lease => "ended",
+    };
+    format!("{what} {} {name}", removed.join(",")).into_bytes()
+}
+
+/// What somebody told, in this revision. Nothing, if it makes no sense.
+pub(super) fn hear(value: &[u8], base: Base, revision: i64) -> Option<Told> {
+    let (what, rest) = std::str::from_utf8(value).ok()?.split_once(' ')?;
+    let (removed, name) = rest.split_once(' ')?;
+    let removed = removed.split(',').filter(|seq| !seq.is_empty());
+    let removed = removed.map(|seq| seq.parse().ok()).collect::<Option<Vec<u64>>>()?;
+    let version = match what {
+        "changed" => base.number(revision),
+        "ended" => 0,
+        _ => return None,
+    };
+    Some(Told::Changed { name: name.into(), version, removed })
+}
+
+/// What was read, as it is seen at this time. A waiter that is there lives, whatever clocks say: etcd takes
+/// it away when it does not.
+pub(super) fn view<'a>(
+    keys: &Keys,
+    base: Base,
+    now: u64,
+    names: impl IntoIterator<Item = &'a Name>,
+    kvs: impl IntoIterator<Item = KeyValue>,
+) -> View {
+    let mut records: BTreeMap<Name, Record> =
+        names.into_iter().map(|name| (name.clone(), Record::default())).collect();
+    // Sorted by key, a head comes before its holders.
+    for mut kv in kvs {
+        let Some((name, part)) = keys.parse(&kv.key) else { continue };
+        let record = records.entry(name).or_default();
+        match part {
+            Part::Head if kv.value.len() >= HEAD => {
+                let time = number(&kv.value[1..HEAD]);
+                let bytes = kv.value.split_off(HEAD);
+                let version = base.number(kv.mod_revision);
+                record.head = Some(Head { version, time, bytes, alive: Some(BTreeSet::new()) });
+            }
+            Part::Hold(id) => {
+                if let Some(alive) = record.head.as_mut().and_then(|head| head.alive.as_mut()) {
+                    alive.insert(id);
+                }
+            }
+            Part::Wait { index } if kv.value.len() >= WAIT => {
+                let live_ms = number(&kv.value[..WAIT]);
+                let seq = base.number(kv.mod_revision) + index;
+                let bytes = kv.value.split_off(WAIT);
+                let alive_until = now.saturating_add(live_ms);
+                record.queue.push(Waiter { seq, time: now, alive_until, bytes });
+            }
+            Part::Head | Part::Keep | Part::Wait { .. } => {}
+        }
+    }
+    for record in records.values_mut() {
+        record.queue.sort_unstable_by_key(|waiter| waiter.seq);
+    }
+    View { now, names: records }
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    bytes.try_into().map_or(0, u64::from_le_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_is_heard() {
+        let base = Base::new(5);
+        let odd = " a b\n,";
+        let heard = hear(&told(odd, &[7, 9], Ending::Change), base, 3);
+        let expected =
+            Told::Changed { name: odd.into(), version: base.number(3), removed: vec![7, 9] };
+        assert_eq!(heard, Some(expected));
+        let heard = hear(&told("", &[], Ending::Lease), base, 3);
+        assert_eq!(heard, Some(Told::Changed { name: "".into(), version: 0, removed: vec![] }));
+        assert_eq!(hear(b"x", base, 3), None);
+    }
+}

@@ -1,0 +1,114 @@
+//! An etcd of one member, started for a test. Unit tests include this file too.
+#![allow(dead_code)] // every test file uses some of it
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A slow machine may take its time.
+const STARTS: Duration = Duration::from_secs(60);
+
+pub(crate) struct Etcd {
+    process: Child,
+    pub(crate) port: u16,
+    peers: u16,
+    dir: PathBuf,
+}
+
+impl Etcd {
+    /// On free ports, with its data below this directory.
+    pub(crate) fn start(dir: &Path) -> Etcd {
+        // Somebody else may take a port between our look and its start.
+        for _ in 0..10 {
+            let (port, peers) = free_ports();
+            if let Some(etcd) = Etcd::start_at(port, peers, dir) {
+                return etcd;
+            }
+        }
+        panic!("etcd does not start: is it installed? See scripts/setup");
+    }
+
+    fn start_at(port: u16, peers: u16, dir: &Path) -> Option<Etcd> {
+        let (client, peer) =
+            (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peers}"));
+        let process = Command::new("etcd")
+            .args(["--name", "one", "--log-level", "error"])
+            .arg("--data-dir")
+            .arg(dir.join("etcd"))
+            .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+            .args(["--initial-cluster", &format!("one={peer}")])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("etcd is not installed: see scripts/setup");
+        let mut etcd = Etcd { process, port, peers, dir: dir.into() };
+        let since = Instant::now();
+        while since.elapsed() < STARTS {
+            if let Ok(Some(_)) = etcd.process.try_wait() {
+                return None;
+            }
+            if etcd.is_healthy() {
+                return Some(etcd);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("etcd does not answer");
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("etcd://127.0.0.1:{}", self.port)
+    }
+
+    /// It ends as by a power cut, and comes back at the same place.
+    pub(crate) fn kill_and_restart(mut self) -> Etcd {
+        self.kill();
+        let (port, peers, dir) = (self.port, self.peers, self.dir.clone());
+        Etcd::start_at(port, peers, &dir).expect("the same ports")
+    }
+
+    /// It comes back at the same place and has forgotten everything.
+    pub(crate) fn wipe_and_restart(mut self) -> Etcd {
+        self.kill();
+        std::fs::remove_dir_all(self.dir.join("etcd")).unwrap();
+        let (port, peers, dir) = (self.port, self.peers, self.dir.clone());
+        Etcd::start_at(port, peers, &dir).expect("the same ports")
+    }
+
+    pub(crate) fn kill(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+
+    /// Stops it where it is, or lets it go on.
+    pub(crate) fn pause(&self, paused: bool) {
+        let signal = if paused { "-STOP" } else { "-CONT" };
+        let pid = self.process.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+
+    fn is_healthy(&self) -> bool {
+        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) else { return false };
+        drop(stream.set_read_timeout(Some(Duration::from_secs(5))));
+        let ask = b"GET /health HTTP/1.1\r\nHost: etcd\r\nConnection: close\r\n\r\n";
+        let mut answer = String::new();
+        stream.write_all(ask).is_ok()
+            && stream.read_to_string(&mut answer).is_ok()
+            && answer.contains(r#""health":"true""#)
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn free_ports() -> (u16, u16) {
+    let free = || TcpListener::bind("127.0.0.1:0").unwrap();
+    let (one, other) = (free(), free());
+    (one.local_addr().unwrap().port(), other.local_addr().unwrap().port())
+}
