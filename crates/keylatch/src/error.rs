@@ -8,6 +8,9 @@ use crate::guard::Lost;
 /// Why a strategy could not be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
+    /// What says where the locks are (the environment, the user's file) cannot be understood.
+    #[error("{0}")]
+    Configuration(String),
     /// Not a URL that names a strategy.
     #[error("{0}")]
     Url(String),

@@ -8,7 +8,7 @@
 //!
 //! use keylatch::{ANY, Locks, resource};
 //!
-//! let locks = Locks::connect("memory:").await?; // or "keylatch://localhost:5625"
+//! let locks = Locks::connect("memory:").await?; // or "keylatch://localhost:5625", or Locks::open()
 //! let guard = locks.lock("user:42").wait(Duration::from_secs(5)).await?;
 //! println!("token {}", guard.token()); // larger than that of every earlier grant
 //! guard.release().await;
@@ -32,6 +32,7 @@ mod guard;
 mod keeper;
 mod key;
 mod locks;
+pub mod place;
 mod strategy;
 
 pub use ask::Ask;

@@ -36,7 +36,16 @@ struct Releasing {
 }
 
 impl Locks {
-    /// Opens what a URL names: `memory:`, `sqlite:PATH` or `keylatch://HOST:PORT[,HOST:PORT...]`.
+    /// Opens the locks that the environment (`KEYLATCH_URL`) or the user's configuration file names,
+    /// or else those in a file of the user's, for which nothing has to run: see [`crate::place`].
+    ///
+    /// To be called inside of a tokio runtime, which then also renews what is held.
+    pub async fn open() -> Result<Locks, ConnectError> {
+        Locks::connect(&crate::place::url()?).await
+    }
+
+    /// Opens what a URL names: `memory:`, `sqlite:PATH`, `redis://HOST:PORT` or
+    /// `keylatch://HOST:PORT[,HOST:PORT...]`.
     ///
     /// To be called inside of a tokio runtime, which then also renews what is held.
     pub async fn connect(url: &str) -> Result<Locks, ConnectError> {
