@@ -99,8 +99,9 @@ pub enum RunError {
     /// The lock was not granted, so the task did not run.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// The lock was lost while the task ran, and the task was dropped.
-    #[error("{0}, and the task was stopped")]
+    /// The lock was lost while the task ran. A future was dropped then; a function in a thread went
+    /// on to its end.
+    #[error("{0} while the task ran")]
     Lost(Lost),
 }
 

@@ -24,6 +24,7 @@
 //! `guard` (what is held) -> `keeper` (renewed until it is released or lost).
 
 mod ask;
+pub mod blocking;
 mod clock;
 mod error;
 mod event;
@@ -35,7 +36,7 @@ mod locks;
 pub mod place;
 mod strategy;
 
-pub use ask::Ask;
+pub use ask::{Ask, Tasks};
 pub use error::{ConnectError, ListError, LockError, PromoteError, RenewError, RunError};
 pub use event::{Event, Subject, Watch};
 pub use fence::{Fence, Stale};
