@@ -94,16 +94,3 @@ fn main() -> ExitCode {
         ExitCode::FAILURE
     })
 }
-
-/// The user's own place for what is kept between runs, as the XDG base directories have it.
-fn state_dir() -> anyhow::Result<std::path::PathBuf> {
-    use anyhow::Context;
-    use std::path::PathBuf;
-
-    let state = std::env::var_os("XDG_STATE_HOME").filter(|dir| !dir.is_empty()).map(PathBuf::from);
-    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"));
-    let state = state.or_else(home);
-    let state =
-        state.context("there is no home directory: set XDG_STATE_HOME, or say where to go")?;
-    Ok(state.join("keylatch"))
-}

@@ -13,9 +13,12 @@ pub(crate) const BUSY: u8 = 75;
 
 #[derive(Args, Debug)]
 pub(crate) struct Place {
-    /// Where the locks are: keylatch://HOST:PORT[,HOST:PORT..], redis://HOST:PORT or sqlite:PATH.
-    /// [default: a file in the user's state directory]
-    #[arg(long, value_name = "URL", env = "KEYLATCH_URL")]
+    /// Where the locks are: keylatch://HOST:PORT[,HOST:PORT..], redis://HOST:PORT or sqlite:PATH; with
+    /// TLS, keylatchs://HOST:PORT[?ca=PATH][&cert=PATH&key=PATH].
+    /// [default: `KEYLATCH_URL`, or `url` in ~/.config/keylatch/config.toml, or a file in the user's
+    /// state directory]
+    // Not read by clap: its help would show what may have a password in it.
+    #[arg(long, value_name = "URL")]
     url: Option<String>,
     /// How to say it: for people, or one JSON object a line.
     #[arg(short, long, value_enum, default_value = "text", value_name = "FORMAT")]
@@ -30,12 +33,10 @@ enum Output {
 
 impl Place {
     pub(crate) async fn connect(&self) -> Result<Locks> {
-        let url = match &self.url {
-            Some(url) => url.clone(),
-            // Nothing has to run for this, and nothing to be installed.
-            None => format!("sqlite:{}", crate::state_dir()?.join("locks.sqlite").display()),
-        };
-        Ok(Locks::connect(&url).await?)
+        Ok(match &self.url {
+            Some(url) => Locks::connect(url).await?,
+            None => Locks::open().await?,
+        })
     }
 
     pub(crate) fn is_json(&self) -> bool {

@@ -133,7 +133,10 @@ impl Serve {
         let data = match (ephemeral, self.data.as_ref().or(file.data.as_ref())) {
             (true, _) => None,
             (false, Some(dir)) => Some(dir.clone()),
-            (false, None) => Some(crate::state_dir()?),
+            (false, None) => Some(
+                keylatch::place::state_dir()
+                    .context("there is no home directory: set XDG_STATE_HOME, or say --data DIR")?,
+            ),
         };
         let mut config = Config { data, ..Config::default() };
         if let Some(text) = self.resp.as_ref().or(file.resp.as_ref()) {

@@ -195,6 +195,20 @@ fn without_a_url_the_locks_are_in_a_file_of_the_user() {
     assert_eq!((done.code, done.out.trim()), (Some(0), "75"), "{done:?}");
     assert_eq!(run(&["run", "backup", "--wait", "0", "--", "true"]).code, Some(0));
     assert!(state.path().join("keylatch/locks.sqlite").exists());
+    // The user's file takes them elsewhere, and a flag wins over it.
+    let (config, other) = (state.path().join("keylatch"), state.path().join("other"));
+    let url = |path: &std::path::Path| format!("sqlite:{}", path.display());
+    let toml = format!("url = \"{}\"", url(&other));
+    std::fs::write(config.join("config.toml"), toml).unwrap();
+    let run = |words: &[&str]| {
+        let mut command = cli.command(words);
+        command.env_remove("KEYLATCH_URL").env("XDG_CONFIG_HOME", state.path());
+        common::cli::Running::start(command).done()
+    };
+    assert_eq!(run(&["lock", "k"]).code, Some(0));
+    assert!(other.exists());
+    assert_eq!(run(&["lock", "k"]).code, Some(75));
+    assert_eq!(run(&["lock", "k", "--url", &url(&state.path().join("third"))]).code, Some(0));
 }
 
 #[test]

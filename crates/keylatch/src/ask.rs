@@ -1,5 +1,6 @@
 //! A lock that is asked for.
 
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,12 +18,15 @@ const WEEK: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// The lease of a request that names none.
 const LEASE: Duration = Duration::from_secs(30);
 
-/// A lock, before it is asked for. Awaiting it asks, and gives a [`Guard`].
+/// A lock, before it is asked for. Awaiting it asks, and gives a [`Guard`]; in a thread without a
+/// runtime it is [`crate::blocking::Ask`], and `acquire()` does that.
 ///
 /// Dropping the future withdraws the request, also if it was granted meanwhile.
-#[must_use = "nothing is asked for before it is awaited"]
-pub struct Ask {
+#[must_use = "nothing is asked for before it is awaited (or, in a thread, acquired)"]
+pub struct Ask<For = Tasks> {
     locks: Arc<Inner>,
+    /// Who asks: the options are the same for all of them.
+    asks: PhantomData<fn() -> For>,
     key: Result<Resource, ResourceError>,
     mode: Mode,
     also: Vec<(Result<Resource, ResourceError>, Mode)>,
@@ -36,10 +40,15 @@ pub struct Ask {
     detect: bool,
 }
 
-impl Ask {
-    pub(crate) fn new(locks: Arc<Inner>, key: Result<Resource, ResourceError>) -> Ask {
+/// Marks an [`Ask`] that is awaited.
+#[derive(Debug)]
+pub enum Tasks {}
+
+impl<For> Ask<For> {
+    pub(crate) fn new(locks: Arc<Inner>, key: Result<Resource, ResourceError>) -> Self {
         Ask {
             locks,
+            asks: PhantomData,
             key,
             mode: Mode::default(),
             also: Vec::new(),
@@ -55,99 +64,87 @@ impl Ask {
     }
 
     /// Shared with other shared ones.
-    pub fn shared(self) -> Ask {
+    pub fn shared(self) -> Self {
         self.mode(Mode::Shared)
     }
 
     /// Optimistic: held beside others until one of them is promoted.
-    pub fn optimistic(self) -> Ask {
+    pub fn optimistic(self) -> Self {
         self.mode(Mode::Optimistic)
     }
 
     /// In this mode; without it, exclusive.
-    pub fn mode(mut self, mode: Mode) -> Ask {
+    pub fn mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
         self
     }
 
     /// Who holds it. Locks of one owner in mode E go together.
-    pub fn owner(mut self, owner: impl Into<String>) -> Ask {
+    pub fn owner(mut self, owner: impl Into<String>) -> Self {
         self.owner = Some(owner.into());
         self
     }
 
     /// Waits at most so long; without it, until it is granted.
-    pub fn wait(mut self, wait: Duration) -> Ask {
+    pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
     }
 
     /// Does not wait: now or not at all.
-    pub fn try_now(self) -> Ask {
+    pub fn try_now(self) -> Self {
         self.wait(Duration::ZERO)
     }
 
     /// How long it is held without being renewed (30 s); zero is for ever.
-    pub fn lease(mut self, lease: Duration) -> Ask {
+    pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
     }
 
     /// How long it is held at most, renewals included.
-    pub fn max_hold(mut self, max_hold: Duration) -> Ask {
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = max_hold;
         self
     }
 
     /// Does not renew: it is lost when its lease is over.
-    pub fn no_renew(mut self) -> Ask {
+    pub fn no_renew(mut self) -> Self {
         self.renew = false;
         self
     }
 
     /// An id that cannot be guessed, to ask again after a crash for what is held already.
-    pub fn id(mut self, id: RequestId) -> Ask {
+    pub fn id(mut self, id: RequestId) -> Self {
         self.id = Some(id);
         self
     }
 
     /// Free text, shown in lists.
-    pub fn meta(mut self, meta: impl Into<String>) -> Ask {
+    pub fn meta(mut self, meta: impl Into<String>) -> Self {
         self.meta = Some(meta.into());
         self
     }
 
     /// Refuses to wait in a cycle of owners; needs an owner, who stands for one thread of control.
-    pub fn detect(mut self) -> Ask {
+    pub fn detect(mut self) -> Self {
         self.detect = true;
         self
     }
 
     /// One more key in the same mode as the ones so far: all or none.
-    pub fn also(mut self, key: impl IntoKey) -> Ask {
+    pub fn also(mut self, key: impl IntoKey) -> Self {
         self.also.push((key.into_key(), self.mode));
         self
     }
 
-    /// Holds the lock around a task. Errors and panics release it; if it is lost, the task is
-    /// dropped.
-    pub async fn run<T>(self, task: impl AsyncFnOnce() -> T) -> Result<T, RunError> {
-        let guard = self.await?;
-        let done = tokio::select! {
-            done = task() => Ok(done),
-            lost = guard.lost() => Err(RunError::Lost(lost)),
-        };
-        guard.release().await;
-        done
-    }
-
-    async fn ask(self) -> Result<Guard, LockError> {
+    pub(crate) async fn ask(self) -> Result<Guard, LockError> {
         let (locks, lease, renew) = (Arc::clone(&self.locks), self.lease, self.renew);
         let max_hold = self.max_hold;
         let ask = self.into_acquire()?;
         let id = ask.id.clone();
         // Submitted before the first await, and withdrawn if this future is dropped.
-        let pending = locks.strategy.acquire(ask);
+        let pending = locks.submit(|strategy| strategy.acquire(ask));
         let mut withdraw = Withdraw { locks: &locks, id: &id, armed: true };
         let granted = pending.await;
         withdraw.armed = matches!(granted, Err(LockError::Unknown(_)));
@@ -182,6 +179,20 @@ impl Ask {
             }));
         }
         Ok(ask)
+    }
+}
+
+impl Ask {
+    /// Holds the lock around a task. Errors and panics release it; if it is lost, the task is
+    /// dropped.
+    pub async fn run<T>(self, task: impl AsyncFnOnce() -> T) -> Result<T, RunError> {
+        let guard = self.await?;
+        let done = tokio::select! {
+            done = task() => Ok(done),
+            lost = guard.lost() => Err(RunError::Lost(lost)),
+        };
+        guard.release().await;
+        done
     }
 }
 

@@ -8,6 +8,9 @@ use crate::guard::Lost;
 /// Why a strategy could not be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
+    /// What says where the locks are (the environment, the user's file) cannot be understood.
+    #[error("{0}")]
+    Configuration(String),
     /// Not a URL that names a strategy.
     #[error("{0}")]
     Url(String),
@@ -96,8 +99,9 @@ pub enum RunError {
     /// The lock was not granted, so the task did not run.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// The lock was lost while the task ran, and the task was dropped.
-    #[error("{0}, and the task was stopped")]
+    /// The lock was lost while the task ran. A future was dropped then; a function in a thread went
+    /// on to its end.
+    #[error("{0} while the task ran")]
     Lost(Lost),
 }
 

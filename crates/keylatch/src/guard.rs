@@ -188,7 +188,7 @@ impl Guard {
     /// Turns an optimistic lock, or a shared one that nobody shares, into a cumulative one, under a
     /// new token.
     pub async fn promote(&self) -> Result<u64, PromoteError> {
-        let granted = self.locks.strategy.promote(&self.hold.id).await?;
+        let granted = self.locks.submit(|strategy| strategy.promote(&self.hold.id)).await?;
         self.hold.granted(&granted);
         Ok(self.token())
     }

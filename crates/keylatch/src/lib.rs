@@ -8,7 +8,7 @@
 //!
 //! use keylatch::{ANY, Locks, resource};
 //!
-//! let locks = Locks::connect("memory:").await?; // or "keylatch://localhost:5625"
+//! let locks = Locks::connect("memory:").await?; // or "keylatch://localhost:5625", or Locks::open()
 //! let guard = locks.lock("user:42").wait(Duration::from_secs(5)).await?;
 //! println!("token {}", guard.token()); // larger than that of every earlier grant
 //! guard.release().await;
@@ -24,6 +24,7 @@
 //! `guard` (what is held) -> `keeper` (renewed until it is released or lost).
 
 mod ask;
+pub mod blocking;
 mod clock;
 mod error;
 mod event;
@@ -32,9 +33,10 @@ mod guard;
 mod keeper;
 mod key;
 mod locks;
+pub mod place;
 mod strategy;
 
-pub use ask::Ask;
+pub use ask::{Ask, Tasks};
 pub use error::{ConnectError, ListError, LockError, PromoteError, RenewError, RunError};
 pub use event::{Event, Subject, Watch};
 pub use fence::{Fence, Stale};

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use keylatch_table::{Entry, LocksQuery, RequestId, Text};
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
 
 use crate::ask::{Ask, ms};
@@ -26,6 +27,9 @@ pub(crate) struct Inner {
     /// What is shown of requests that name no owner.
     pub(crate) shown: Text,
     releasing: Arc<Releasing>,
+    /// Where strategies do their work. A guard may be dropped anywhere: in another runtime, in a
+    /// thread without one, or after the runtime has ended (then nothing is done any more).
+    runtime: Handle,
 }
 
 /// Releases that have no answer yet.
@@ -35,8 +39,34 @@ struct Releasing {
     done: Notify,
 }
 
+/// One of them, until it is dropped: a runtime that ends drops what it has not done.
+struct Counted(Arc<Releasing>);
+
+impl Counted {
+    fn new(releasing: &Arc<Releasing>) -> Counted {
+        releasing.count.fetch_add(1, Ordering::SeqCst);
+        Counted(Arc::clone(releasing))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.count.fetch_sub(1, Ordering::SeqCst);
+        self.0.done.notify_waiters();
+    }
+}
+
 impl Locks {
-    /// Opens what a URL names: `memory:`, `sqlite:PATH` or `keylatch://HOST:PORT[,HOST:PORT...]`.
+    /// Opens the locks that the environment (`KEYLATCH_URL`) or the user's configuration file names,
+    /// or else those in a file of the user's, for which nothing has to run: see [`crate::place`].
+    ///
+    /// To be called inside of a tokio runtime, which then also renews what is held.
+    pub async fn open() -> Result<Locks, ConnectError> {
+        Locks::connect(&crate::place::url()?).await
+    }
+
+    /// Opens what a URL names: `memory:`, `sqlite:PATH`, `redis://HOST:PORT` or
+    /// `keylatch://HOST:PORT[,HOST:PORT...]`.
     ///
     /// To be called inside of a tokio runtime, which then also renews what is held.
     pub async fn connect(url: &str) -> Result<Locks, ConnectError> {
@@ -53,12 +83,18 @@ impl Locks {
         tokio::spawn(keeper::run(Arc::downgrade(&keeper), Arc::downgrade(&strategy)));
         let shown = format!("process {}", std::process::id()).into();
         let releasing = Arc::default();
-        Ok(Locks(Arc::new(Inner { strategy, keeper, shown, releasing })))
+        let runtime = Handle::current();
+        Ok(Locks(Arc::new(Inner { strategy, keeper, shown, releasing, runtime })))
     }
 
     /// A lock on a key: text, or what [`crate::resource`] makes. Nothing happens before it is
     /// awaited.
     pub fn lock(&self, key: impl IntoKey) -> Ask {
+        self.ask(key)
+    }
+
+    /// The same, for whoever asks.
+    pub(crate) fn ask<For>(&self, key: impl IntoKey) -> Ask<For> {
         Ask::new(Arc::clone(&self.0), key.into_key())
     }
 
@@ -72,12 +108,12 @@ impl Locks {
 
     /// Who holds, and with `waiters` who waits, in the order of arrival.
     pub async fn list(&self, query: LocksQuery) -> Result<Vec<Entry>, ListError> {
-        self.0.strategy.list(query).await
+        self.0.submit(|strategy| strategy.list(query)).await
     }
 
     /// Ends the grant with this token; its holder is told why. Whether there was one.
     pub async fn revoke(&self, token: u64, reason: &str) -> Result<bool, ListError> {
-        self.0.strategy.revoke(token, reason).await
+        self.0.submit(|strategy| strategy.revoke(token, reason)).await
     }
 
     /// Gives up what is held or waited for under this id, also by another process. For one that is
@@ -93,7 +129,7 @@ impl Locks {
         id: &RequestId,
         lease: Option<Duration>,
     ) -> Result<Option<Duration>, RenewError> {
-        match self.0.strategy.renew(id, lease.map(ms)).await {
+        match self.0.submit(|strategy| strategy.renew(id, lease.map(ms))).await {
             Some(Renewed::Until(end)) => Ok(end.map(Moment::left)),
             Some(Renewed::Lost(lost)) => Err(RenewError::Lost(lost)),
             Some(Renewed::Refused(reason)) => Err(RenewError::Invalid(reason)),
@@ -104,12 +140,12 @@ impl Locks {
     /// Promotes what is held under this id; its new token. For one that is held by a guard of this
     /// process there is [`crate::Guard::promote`].
     pub async fn promote(&self, id: &RequestId) -> Result<u64, PromoteError> {
-        Ok(self.0.strategy.promote(id).await?.grant.token)
+        Ok(self.0.submit(|strategy| strategy.promote(id)).await?.grant.token)
     }
 
     /// What happens from now on to those who wait, and to those who lose what they hold.
     pub async fn watch(&self) -> Result<Watch, ListError> {
-        Ok(Watch(self.0.strategy.watch().await?))
+        Ok(Watch(self.0.submit(|strategy| strategy.watch()).await?))
     }
 
     /// Waits until every release so far has been answered. Dropped guards release in the background,
@@ -127,6 +163,12 @@ impl Locks {
 }
 
 impl Inner {
+    /// Hands something to the strategy, which may start tasks for it.
+    pub(crate) fn submit<T>(&self, call: impl FnOnce(&dyn Strategy) -> T) -> T {
+        let _entered = self.runtime.enter();
+        call(&*self.strategy)
+    }
+
     /// Submitted now, whatever becomes of the future.
     pub(crate) fn release(&self, hold: &Hold) -> Pending<Released> {
         self.keeper.drop_hold(&hold.id);
@@ -135,22 +177,14 @@ impl Inner {
 
     /// Ends a request, held or waiting.
     pub(crate) fn end(&self, id: &RequestId) -> Pending<Released> {
-        let releasing = Arc::clone(&self.releasing);
-        releasing.count.fetch_add(1, Ordering::SeqCst);
-        let released = self.strategy.release(id);
-        let answered = async move {
-            let released = released.await;
-            releasing.count.fetch_sub(1, Ordering::SeqCst);
-            releasing.done.notify_waiters();
-            released
-        };
+        let counted = Counted::new(&self.releasing);
+        let released = self.submit(|strategy| strategy.release(id));
         // In a task of its own: it must be counted also if nobody waits for it.
-        match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => {
-                let task = runtime.spawn(answered);
-                Box::pin(async move { task.await.unwrap_or(Released::Unknown) })
-            }
-            Err(_) => Box::pin(answered),
-        }
+        let task = self.runtime.spawn(async move {
+            let released = released.await;
+            drop(counted);
+            released
+        });
+        Box::pin(async move { task.await.unwrap_or(Released::Unknown) })
     }
 }

@@ -72,8 +72,11 @@ pub(crate) async fn connect(
         "memory" => Ok(Arc::new(memory::Memory::new(losses))),
         #[cfg(feature = "server")]
         "keylatch" => {
-            let addresses = server::addresses(rest).map_err(ConnectError::Url)?;
-            Ok(Arc::new(server::Server::connect(addresses, losses).await?))
+            Ok(Arc::new(server::Server::connect(server::Way::plain(rest)?, losses).await?))
+        }
+        #[cfg(feature = "tls")]
+        "keylatchs" => {
+            Ok(Arc::new(server::Server::connect(server::Way::tls(rest)?, losses).await?))
         }
         #[cfg(feature = "sqlite")]
         "sqlite" => {
@@ -97,12 +100,17 @@ pub(crate) async fn connect(
                 "keylatch: was not compiled in: enable the feature `server`".into(),
             ))
         }
+        #[cfg(not(feature = "tls"))]
+        "keylatchs" => Err(ConnectError::Url(
+            "keylatchs: was not compiled in: enable the feature `tls`".into(),
+        )),
         _ => Err(unknown(url)),
     }
 }
 
 fn unknown(url: &str) -> ConnectError {
     ConnectError::Url(format!(
-        "'{url}' names no strategy: there are memory:, sqlite:PATH, redis:// and keylatch://HOST:PORT[,HOST:PORT...]"
+        "'{url}' names no strategy: there are memory:, sqlite:PATH, redis:// and keylatch://HOST:PORT[,HOST:PORT...] \
+         (keylatchs:// with TLS)"
     ))
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use keylatch_table::{
     Acquire, Answer, Applied, Command, Entry, Event, Grant, LocksQuery, Query, Reply, RequestId,
@@ -40,7 +40,9 @@ struct State {
 
 impl Memory {
     pub(crate) fn new(losses: mpsc::UnboundedSender<Loss>) -> Memory {
-        let table = Table::new(Settings::default(), 0, rand::rng().next_u64());
+        // As every new table: tokens must not fall back when this program starts again.
+        let token = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
+        let table = Table::new(Settings::default(), token as u64, rand::rng().next_u64());
         let (waiting, watchers) = (HashMap::new(), Watchers::default());
         let state = State { table, waiting, losses, watchers, wakes: None };
         let (state, sooner) = (Mutex::new(state), Notify::new());

@@ -1,10 +1,12 @@
-//! `keylatch://`: the lock server, over one connection for everything (RESP3). If the connection is
+//! `keylatch://`, and `keylatchs://` inside of TLS: the lock server, over one connection for everything (RESP3). If the connection is
 //! lost, the next address is tried, everything without an answer is asked again under the same id,
 //! and what is held or waited for is attached to the new connection.
 
 mod events;
 mod link;
 mod read;
+#[cfg(feature = "tls")]
+mod tls;
 mod way;
 
 use std::time::Duration;
@@ -19,7 +21,7 @@ use crate::error::{ConnectError, ListError, LockError, PromoteError};
 use crate::event::Event;
 use crate::guard::Released;
 use link::{Link, Submitted};
-use way::Way;
+pub(crate) use way::Way;
 
 /// How long the server may be away before an answer is not waited for any more; beyond the wait of
 /// a lock.
@@ -30,24 +32,12 @@ pub(crate) struct Server {
     way: Way,
 }
 
-/// `//host:port,host:port`.
-pub(crate) fn addresses(rest: &str) -> Result<Vec<String>, String> {
-    let list = rest.strip_prefix("//").unwrap_or(rest).trim_end_matches('/');
-    let address = |text: &str| match text.rsplit_once(':') {
-        Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(text.into()),
-        None if !text.is_empty() => Ok(format!("{text}:5625")),
-        _ => Err(format!("'{text}' is not HOST:PORT, such as localhost:5625")),
-    };
-    list.split(',').map(address).collect()
-}
-
 impl Server {
     pub(crate) async fn connect(
-        addresses: Vec<String>,
+        mut way: Way,
         losses: mpsc::UnboundedSender<Loss>,
     ) -> Result<Server, ConnectError> {
         let (submit, submitted) = mpsc::unbounded_channel();
-        let mut way = Way::new(addresses);
         // The first time a mistake in the address should show at once.
         let stream = way.connect().await?;
         tokio::spawn(Link::new(way.clone(), submitted, losses).run(stream));
@@ -193,20 +183,5 @@ impl Strategy for Server {
 
     fn watch(&self) -> Pending<Result<mpsc::Receiver<Event>, ListError>> {
         Box::pin(events::watch(self.way.clone()))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::addresses;
-
-    #[test]
-    fn addresses_are_read_and_mistakes_named() {
-        assert_eq!(addresses("//a:1,b:2").unwrap(), ["a:1", "b:2"]);
-        assert_eq!(addresses("//localhost/").unwrap(), ["localhost:5625"]);
-        assert_eq!(addresses("//[::1]:7").unwrap(), ["[::1]:7"]);
-        for wrong in ["//", "//a:", "//a:1,,b:2", "//:1", "//a:99999"] {
-            assert!(addresses(wrong).unwrap_err().contains("is not HOST:PORT"), "{wrong}");
-        }
     }
 }

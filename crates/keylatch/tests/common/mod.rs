@@ -28,23 +28,24 @@ pub(crate) enum Place {
 pub(crate) fn run<F: Future<Output = ()>>(place: Place, test: impl FnOnce(Locks) -> F) {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let dir = tempfile::tempdir().unwrap();
-    let redis = matches!(place, Place::Redis).then(|| Redis::start(dir.path(), &[]));
-    let server = match place {
-        Place::Memory | Place::Sqlite | Place::Redis => None,
-        Place::Server => Some(Running::start(None, None)),
-        Place::Durable => Some(Running::start(Some(dir.path()), None)),
-    };
-    let url = match (&server, place) {
-        (Some(server), _) => server.url(),
-        (None, Place::Redis) => redis.as_ref().map(Redis::url).unwrap(),
-        (None, Place::Sqlite) => format!("sqlite:{}", dir.path().join("locks").display()),
-        (None, _) => "memory:".into(),
-    };
-    runtime.unwrap().block_on(async {
-        let locks = Locks::connect(&url).await.unwrap();
-        tokio::time::timeout(HANG, test(locks)).await.expect("a test that hangs");
+    with_url(place, |url| {
+        runtime.unwrap().block_on(async {
+            let locks = Locks::connect(url).await.unwrap();
+            tokio::time::timeout(HANG, test(locks)).await.expect("a test that hangs");
+        });
     });
+}
+
+/// Starts what is needed, and says where it is.
+pub(crate) fn with_url(place: Place, test: impl FnOnce(&str)) {
+    let dir = tempfile::tempdir().unwrap();
+    match place {
+        Place::Memory => test("memory:"),
+        Place::Sqlite => test(&format!("sqlite:{}", dir.path().join("locks").display())),
+        Place::Redis => test(&Redis::start(dir.path(), &[]).url()),
+        Place::Server => test(&Running::start(None, None).url()),
+        Place::Durable => test(&Running::start(Some(dir.path()), None).url()),
+    }
 }
 
 /// A lock server in this process; it stops when it is dropped.

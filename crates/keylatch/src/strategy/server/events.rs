@@ -4,11 +4,10 @@ use keylatch_table::{Mode, RequestId};
 use keylatch_wire::{Value, read_value};
 use serde_json::Value as Json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 
 use super::encode;
-use super::way::{BACK_OFF, Way};
+use super::way::{BACK_OFF, Stream, Way};
 use crate::error::ListError;
 use crate::event::{BEHIND, Event, Subject};
 use crate::guard::Lost;
@@ -26,7 +25,7 @@ pub(super) async fn watch(mut way: Way) -> Result<mpsc::Receiver<Event>, ListErr
     Ok(receiver)
 }
 
-async fn run(mut way: Way, first: TcpStream, events: mpsc::Sender<Event>, subscribed: Subscribed) {
+async fn run(mut way: Way, first: Stream, events: mpsc::Sender<Event>, subscribed: Subscribed) {
     let (least, most) = BACK_OFF;
     let (mut subscribed, mut back_off) = (Some(subscribed), least);
     let mut stream = Some(first);
@@ -60,13 +59,15 @@ async fn run(mut way: Way, first: TcpStream, events: mpsc::Sender<Event>, subscr
 
 /// Until the connection is lost. Whether it was subscribed.
 async fn serve(
-    mut stream: TcpStream,
+    mut stream: Stream,
     events: &mpsc::Sender<Event>,
     subscribed: &mut Option<Subscribed>,
 ) -> bool {
     let mut input = Vec::new();
     let mut heard = false;
-    if stream.write_all(&encode(&["SUBSCRIBE", "keylatch:events"])).await.is_err() {
+    let (mut reader, mut writer) = stream.split();
+    let subscribe = encode(&["SUBSCRIBE", "keylatch:events"]);
+    if writer.write_all(&subscribe).await.is_err() || writer.flush().await.is_err() {
         return false;
     }
     loop {
@@ -104,7 +105,7 @@ async fn serve(
             }
         }
         input.drain(..taken);
-        match stream.read_buf(&mut input).await {
+        match reader.read_buf(&mut input).await {
             Ok(count) if count > 0 => {}
             _ => return heard,
         }

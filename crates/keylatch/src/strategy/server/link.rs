@@ -2,17 +2,17 @@
 //! comes back after the connection is lost.
 
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::time::{Duration, Instant};
 
 use keylatch_table::RequestId;
 use keylatch_wire::{Lock, Value, read_value, write_lock};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 
 use super::super::{Granted, Loss};
 use super::read::{self, Outcome};
-use super::way::{BACK_OFF, Way};
+use super::way::{BACK_OFF, Stream, Way};
 use super::{Failure, PATIENCE, encode};
 use crate::clock::Moment;
 use crate::error::LockError;
@@ -115,7 +115,7 @@ impl Link {
         }
     }
 
-    pub(super) async fn run(mut self, first: TcpStream) {
+    pub(super) async fn run(mut self, first: Stream) {
         let mut stream = Some(first);
         let (least, most) = BACK_OFF;
         let mut back_off = least;
@@ -156,10 +156,11 @@ impl Link {
     }
 
     /// Until the connection is lost, or not needed any more.
-    async fn serve(&mut self, mut stream: TcpStream) {
+    async fn serve(&mut self, mut stream: Stream) {
         let mut out = self.greeting();
         let mut input = Vec::new();
         let mut looked = Instant::now();
+        let (holds_back, mut unflushed) = (stream.holds_back(), false);
         let (mut reader, mut writer) = stream.split();
         while !self.is_over() {
             let before = self.open.len();
@@ -178,8 +179,11 @@ impl Link {
                         self.take(Some(more));
                     }
                 }
-                written = writer.write(&out), if !out.is_empty() => match written {
-                    Ok(count) => drop(out.drain(..count)),
+                written = send(&mut writer, &out), if !out.is_empty() || unflushed => match written {
+                    Ok(count) => {
+                        out.drain(..count);
+                        unflushed = holds_back && count > 0;
+                    }
                     Err(_) => return,
                 },
                 () = tokio::time::sleep(LOOK) => {}
@@ -389,5 +393,13 @@ impl Link {
                 drop(wait.outcome.send(Err(LockError::Unknown(UNREACHABLE.into()))));
             }
         }
+    }
+}
+
+/// Some of it; if there is nothing, sees to it that all of it is on its way. Cancel safe.
+async fn send(writer: &mut (impl AsyncWrite + Unpin), out: &[u8]) -> io::Result<usize> {
+    match out.is_empty() {
+        true => writer.flush().await.map(|()| 0),
+        false => writer.write(out).await,
     }
 }
