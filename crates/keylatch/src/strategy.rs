@@ -1,7 +1,7 @@
 //! Who decides: one trait, and a URL that picks what is behind it.
 
 mod memory;
-#[cfg(any(feature = "sqlite", feature = "redis"))]
+#[cfg(any(feature = "sqlite", feature = "redis", feature = "postgres"))]
 mod record;
 #[cfg(feature = "server")]
 mod server;
