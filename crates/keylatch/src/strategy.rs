@@ -85,6 +85,11 @@ pub(crate) async fn connect(
             let store = record::redis::Redis::connect(url).await?;
             Ok(Arc::new(record::Records::new(store, losses)))
         }
+        #[cfg(any())]
+        "postgres" | "postgresql" => {
+            let store = record::postgres::Postgres::connect(url).await?;
+            Ok(Arc::new(record::Records::new(store, losses)))
+        }
         #[cfg(not(feature = "server"))]
         "keylatch" => {
             let _ = rest;
@@ -98,6 +103,6 @@ pub(crate) async fn connect(
 
 fn unknown(url: &str) -> ConnectError {
     ConnectError::Url(format!(
-        "'{url}' names no strategy: there are memory:, sqlite:PATH, redis:// and keylatch://HOST:PORT[,HOST:PORT...]"
+        "'{url}' names no strategy: there are memory:, sqlite:PATH, redis://, postgres:// and keylatch://HOST:PORT[,HOST:PORT...]"
     ))
 }

@@ -213,15 +213,15 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A directory for whoever runs PostgreSQL.
-fn give(dir: &Path) {
+/// A directory or file for whoever runs PostgreSQL.
+pub(crate) fn give(path: &Path) {
     if is_root() {
         let id = |what| {
             let output = Command::new("id").args([what, USER]).output().unwrap();
             let text = String::from_utf8(output.stdout).unwrap();
             text.trim().parse().expect("there is no user postgres: scripts/setup installs it")
         };
-        chown(dir, Some(id("-u")), Some(id("-g"))).unwrap();
+        chown(path, Some(id("-u")), Some(id("-g"))).unwrap();
     }
 }
 

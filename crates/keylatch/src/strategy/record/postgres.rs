@@ -43,12 +43,7 @@ const MOST_TOUCHED: usize = 256;
 /// The longest name: an index of PostgreSQL has no room for more.
 const MOST_NAME_BYTES: usize = 2_048;
 
-const READ: &str = "
-    SELECT 0, NULL::bytea, keylatch.now_ms(), 0::bigint, 0::bigint, NULL::bytea
-    UNION ALL SELECT 1, name, version, time_ms, 0, bytes
-        FROM keylatch.heads WHERE name = ANY ($1)
-    UNION ALL SELECT 2, name, seq, time_ms, alive_until_ms, bytes
-        FROM keylatch.waiters WHERE name = ANY ($1)";
+const READ: &str = "SELECT * FROM keylatch.read($1)";
 const READ_ALL: &str = "
     SELECT 0, NULL::bytea, keylatch.now_ms(), 0::bigint, 0::bigint, NULL::bytea
     UNION ALL SELECT 1, name, version, time_ms, 0, bytes FROM keylatch.heads

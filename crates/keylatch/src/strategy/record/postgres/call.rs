@@ -58,17 +58,9 @@ impl<'a> Call<'a> {
         for (name, one) in &change.names {
             self.names.push(name);
             self.n_name.push(name.as_bytes());
-            self.n_expect.push(match one.expect {
-                Expect::Absent => -1,
-                Expect::There => 0,
-                Expect::Version(version) => version.cast_signed(),
-            });
+            self.n_expect.push(expect(one.expect));
             self.n_last.push(one.last_seq.map(u64::cast_signed));
-            let (write, bytes, keep_ms) = match &one.head {
-                Write::Keep => (0, None, None),
-                Write::Put(put) => (1, Some(&put.bytes[..]), put.keep_ms.map(life)),
-                Write::Delete => (2, None, None),
-            };
+            let (write, bytes, keep_ms) = write(&one.head);
             self.n_write.push(write);
             self.n_bytes.push(bytes);
             self.n_keep_ms.push(keep_ms);
@@ -153,6 +145,99 @@ impl<'a> Call<'a> {
             });
         }
         Ok(all)
+    }
+}
+
+/// The arguments of `keylatch.commit_one`: one change of one name that concerns nobody else.
+pub(super) struct CallOne<'a> {
+    name: &'a Name,
+    raw: &'a [u8],
+    lock: i32,
+    expect: i64,
+    write: i16,
+    bytes: Option<&'a [u8]>,
+    keep_ms: Option<i64>,
+    durable: bool,
+}
+
+impl<'a> CallOne<'a> {
+    /// If the change is like that.
+    pub(super) fn new(change: &'a Change) -> Option<CallOne<'a>> {
+        let (name, one) = change.names.first_key_value()?;
+        let alone = change.names.len() == 1
+            && change.appends.is_empty()
+            && change.numbers <= IN_ONE_DRAW
+            && one.remove.is_empty()
+            && !one.tell;
+        let (write, bytes, keep_ms) = write(&one.head);
+        (alone && write != KEEP).then(|| CallOne {
+            name,
+            raw: name.as_bytes(),
+            lock: lock(name),
+            expect: expect(one.expect),
+            write,
+            bytes,
+            keep_ms,
+            durable: is_durable(change),
+        })
+    }
+
+    pub(super) fn text() -> &'static str {
+        "SELECT * FROM keylatch.commit_one($1, $2, $3, $4, $5, $6, $7)"
+    }
+
+    pub(super) fn params(&self) -> [(&(dyn ToSql + Sync), Type); 7] {
+        [
+            (&self.lock, Type::INT4),
+            (&self.raw, Type::BYTEA),
+            (&self.expect, Type::INT8),
+            (&self.write, Type::INT2),
+            (&self.bytes, Type::BYTEA),
+            (&self.keep_ms, Type::INT8),
+            (&self.durable, Type::BOOL),
+        ]
+    }
+
+    /// What came of it; nothing, if somebody else is concerned.
+    pub(super) fn answer(&self, row: &Row) -> Result<Option<Committed>, tokio_postgres::Error> {
+        let number = |at: usize| Ok(row.try_get::<_, Option<i64>>(at)?.map(i64::cast_unsigned));
+        let Some(now) = number(0)? else { return Ok(None) };
+        let found = number(2)?;
+        if let Some(version) = number(1)? {
+            let found = Found { version: found.unwrap_or_default(), last_seq: 0 };
+            let names = [(self.name.clone(), found)].into();
+            return Ok(Some(Committed::Done(Done { version, now, names })));
+        }
+        let head = match found {
+            Some(version) => {
+                let time = number(3)?.unwrap_or_default();
+                Some(Head { version, time, bytes: row.try_get(4)?, alive: None })
+            }
+            None => None,
+        };
+        let names = [(self.name.clone(), Record { head, queue: Vec::new() })].into();
+        Ok(Some(Committed::Mismatch(View { now, names })))
+    }
+}
+
+/// How many numbers one draw of the sequence gives.
+const IN_ONE_DRAW: u64 = 8;
+const KEEP: i16 = 0;
+
+fn expect(expect: Expect) -> i64 {
+    match expect {
+        Expect::Absent => -1,
+        Expect::There => 0,
+        Expect::Version(version) => version.cast_signed(),
+    }
+}
+
+/// What to do with a head, the bytes to put, and for how long.
+fn write(write: &Write) -> (i16, Option<&[u8]>, Option<i64>) {
+    match write {
+        Write::Keep => (KEEP, None, None),
+        Write::Put(put) => (1, Some(&put.bytes), put.keep_ms.map(life)),
+        Write::Delete => (2, None, None),
     }
 }
 

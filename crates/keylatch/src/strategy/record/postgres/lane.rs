@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::super::store::{Change, Committed, StoreError, Write};
 use super::LIMIT;
-use super::call::{Call, nonsense};
+use super::call::{Call, CallOne, nonsense};
 use super::pool::Pool;
 
 /// How many changes go together at most: they also wait for each other's locks.
@@ -114,8 +114,11 @@ async fn run(lane: Arc<Inner>) {
     }
 }
 
-async fn send(pool: &Pool, jobs: Vec<Job>) {
-    if jobs.is_empty() {
+async fn send(pool: &Pool, mut jobs: Vec<Job>) {
+    if jobs.len() == 1
+        && let Some(job) = jobs.pop()
+    {
+        drop(job.answer.send(alone(pool, &job.change).await));
         return;
     }
     match together(pool, jobs.iter().map(|job| &job.change)).await {
@@ -125,11 +128,9 @@ async fn send(pool: &Pool, jobs: Vec<Job>) {
             }
         }
         // One of them is not as PostgreSQL likes it, and the others are not to blame.
-        Err(error) if jobs.len() > 1 && !error.unknown => {
+        Err(error) if !error.unknown => {
             for job in jobs {
-                let alone = together(pool, [&job.change]).await;
-                let alone = alone.and_then(|mut all| all.pop().ok_or_else(|| error.clone()));
-                drop(job.answer.send(alone));
+                drop(job.answer.send(alone(pool, &job.change).await));
             }
         }
         Err(error) => {
@@ -140,12 +141,26 @@ async fn send(pool: &Pool, jobs: Vec<Job>) {
     }
 }
 
+async fn alone(pool: &Pool, change: &Change) -> Outcome {
+    if let Some(call) = CallOne::new(change) {
+        let rows = pool.query(CallOne::text(), &call.params()).await?;
+        let answer = call.answer(rows.first().ok_or_else(nothing)?);
+        if let Some(committed) = answer.map_err(|error| nonsense(&error))? {
+            return Ok(committed);
+        }
+    }
+    together(pool, [change]).await?.pop().ok_or_else(nothing)
+}
+
 async fn together<'a>(
     pool: &Pool,
     changes: impl IntoIterator<Item = &'a Change>,
 ) -> Result<Vec<Committed>, StoreError> {
     let call = Call::new(changes);
     let rows = pool.query(Call::text(), &call.params()).await?;
-    let none = || StoreError { text: "PostgreSQL answers nothing".into(), unknown: true };
-    call.answer(rows.first().ok_or_else(none)?).map_err(|error| nonsense(&error))
+    call.answer(rows.first().ok_or_else(nothing)?).map_err(|error| nonsense(&error))
+}
+
+fn nothing() -> StoreError {
+    StoreError { text: "PostgreSQL answers nothing".into(), unknown: true }
 }

@@ -14,11 +14,13 @@ use rustls::{
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio_postgres::error::{Severity, SqlState};
-use tokio_postgres::{AsyncMessage, Client, Config, Error, Notification};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{AsyncMessage, Client, Config, Error, Notification, Row, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::super::store::StoreError;
 use super::LIMIT;
+use super::pool::Params;
 
 /// A connection that says nothing is asked after so long whether it still is one.
 const QUIET: Duration = Duration::from_secs(15);
@@ -38,6 +40,8 @@ pub(super) struct Link {
 /// One connection.
 pub(super) struct Wire {
     pub(super) client: Client,
+    /// By their texts, which are few.
+    prepared: Vec<(&'static str, Statement)>,
     drives: AbortHandle,
 }
 
@@ -45,6 +49,25 @@ impl Wire {
     /// Ends it, whatever is under way.
     pub(super) fn cut(self) {
         self.drives.abort();
+    }
+
+    /// The text is always the same for the same types.
+    pub(super) async fn query_prepared(
+        &mut self,
+        text: &'static str,
+        params: Params<'_>,
+    ) -> Result<Vec<Row>, Error> {
+        let known = self.prepared.iter().position(|(known, _)| std::ptr::eq(*known, text));
+        let known = match known {
+            Some(known) => known,
+            None => {
+                let types: Vec<Type> = params.iter().map(|(_, kind)| kind.clone()).collect();
+                self.prepared.push((text, self.client.prepare_typed(text, &types).await?));
+                self.prepared.len() - 1
+            }
+        };
+        let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|(value, _)| *value).collect();
+        self.client.query(&self.prepared[known].1, &params).await
     }
 }
 
@@ -115,7 +138,7 @@ impl Link {
                 }
             }
         });
-        Ok((Wire { client, drives: drives.abort_handle() }, told))
+        Ok((Wire { client, prepared: Vec::new(), drives: drives.abort_handle() }, told))
     }
 }
 
@@ -256,7 +279,7 @@ pub(super) fn explained(error: &Error) -> String {
 pub(super) fn failed(error: &Error) -> StoreError {
     let certain = error.as_db_error().is_some_and(|answer| {
         let code = answer.code();
-        let doubtful = ["08", "53", "54", "55", "57", "58", "F0", "XX"];
+        let doubtful = ["08", "53", "54", "57", "58", "F0", "XX"];
         answer.parsed_severity() == Some(Severity::Error)
             && !doubtful.iter().any(|class| code.code().starts_with(class))
             && *code != SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN

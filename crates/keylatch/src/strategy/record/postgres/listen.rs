@@ -3,7 +3,8 @@
 //! through another connection, must arrive. As long as it has not, we look: whether PostgreSQL has committed
 //! anything at all since we last did.
 
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -37,11 +38,7 @@ pub(super) struct Mode {
 pub(super) type Modes = watch::Sender<Mode>;
 
 /// Hears as long as the store is there.
-pub(super) async fn listen(
-    pool: Arc<Pool>,
-    modes: std::sync::Weak<Modes>,
-    tell: mpsc::UnboundedSender<Told>,
-) {
+pub(super) async fn listen(pool: Arc<Pool>, modes: Weak<Modes>, tell: mpsc::UnboundedSender<Told>) {
     loop {
         let Some(mut mode) = modes.upgrade().map(|modes| modes.subscribe()) else { return };
         let opened = tokio::time::timeout(LIMIT, open(&pool)).await.ok().flatten();
@@ -51,6 +48,7 @@ pub(super) async fn listen(
                 let mut proven = false;
                 while prove(&pool, &mut told, &tell).await {
                     proven = true;
+                    pool.keeps.store(true, Ordering::Relaxed);
                     let Some(modes) = modes.upgrade() else { return };
                     modes.send_if_modified(|mode| !std::mem::replace(&mut mode.hears, true));
                     drop(modes);
@@ -79,7 +77,7 @@ async fn open(pool: &Pool) -> Option<(Wire, mpsc::UnboundedReceiver<Notification
 }
 
 /// Hears no more. What a pooler has in the place of this connection should not hear either.
-fn end(wire: Wire, modes: &std::sync::Weak<Modes>) {
+fn end(wire: Wire, modes: &Weak<Modes>) {
     if let Some(modes) = modes.upgrade() {
         modes.send_if_modified(|mode| std::mem::replace(&mut mode.hears, false));
     }

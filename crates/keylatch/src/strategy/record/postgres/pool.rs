@@ -1,9 +1,12 @@
 //! A few connections, opened when they are needed. Each does one thing at a time: whoever waits for a lock inside of
 //! PostgreSQL must not have others wait behind it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio_postgres::Row;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::super::store::StoreError;
@@ -17,19 +20,22 @@ pub(super) struct Pool {
     /// One for each connection that may be used.
     free: Semaphore,
     idle: Mutex<Vec<Wire>>,
+    /// A connection is the same one of PostgreSQL's all the time: then statements are prepared, which saves
+    /// half of the work. Only if that was proven: behind a pooler they are lost, or somebody else's.
+    pub(super) keeps: AtomicBool,
 }
 
 impl Pool {
     pub(super) fn new(link: Link) -> Pool {
         let free = Semaphore::new(link.connections);
-        Pool { link, free, idle: Mutex::default() }
+        Pool { link, free, idle: Mutex::default(), keeps: AtomicBool::new(false) }
     }
 
     /// One statement, which is a transaction of its own and leaves nothing behind in the connection: the
     /// next one may run in another one, behind a pooler.
     pub(super) async fn query(
         &self,
-        text: &str,
+        text: &'static str,
         params: Params<'_>,
     ) -> Result<Vec<Row>, StoreError> {
         let mut sent = false;
@@ -43,7 +49,7 @@ impl Pool {
     /// The same for what may as well happen twice: a connection that was lost meanwhile does not count.
     pub(super) async fn query_again(
         &self,
-        text: &str,
+        text: &'static str,
         params: Params<'_>,
     ) -> Result<Vec<Row>, StoreError> {
         match self.query(text, params).await {
@@ -54,7 +60,7 @@ impl Pool {
 
     async fn send(
         &self,
-        text: &str,
+        text: &'static str,
         params: Params<'_>,
         sent: &mut bool,
     ) -> Result<Vec<Row>, StoreError> {
@@ -68,8 +74,18 @@ impl Pool {
         *sent = true;
         // If this is dropped meanwhile, the connection goes with it.
         let mut wire = Cut(Some(wire));
-        let Some(open) = &wire.0 else { return Ok(Vec::new()) };
-        let answer = open.client.query_typed(text, params).await;
+        let Some(open) = &mut wire.0 else { return Ok(Vec::new()) };
+        let mut answer = match self.keeps.load(Ordering::Relaxed) {
+            true => open.query_prepared(text, params).await,
+            false => open.client.query_typed(text, params).await,
+        };
+        if let Err(error) = &answer
+            && matches!(error.code(), Some(&SqlState::INVALID_SQL_STATEMENT_NAME))
+        {
+            // There is a pooler after all, and nothing has happened.
+            self.keeps.store(false, Ordering::Relaxed);
+            answer = open.client.query_typed(text, params).await;
+        }
         let lost = open.client.is_closed()
             || answer.as_ref().is_err_and(|error| error.as_db_error().is_none());
         if !lost {

@@ -16,7 +16,10 @@ CREATE TABLE keylatch.schema (
 CREATE SEQUENCE keylatch.numbers AS bigint INCREMENT BY 8;
 
 -- Has a row, but after a crash: then PostgreSQL empties tables that are not logged. See keylatch.after_crash.
-CREATE UNLOGGED TABLE keylatch.since_crash (at timestamptz NOT NULL);
+CREATE UNLOGGED TABLE keylatch.since_crash (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    at timestamptz NOT NULL
+);
 
 -- Who holds. Rows of one page often change: with room there, only the page changes and no index.
 CREATE TABLE keylatch.heads (
@@ -50,17 +53,39 @@ CREATE TABLE keylatch.waiters (
 CREATE FUNCTION keylatch.now_ms() RETURNS bigint LANGUAGE sql VOLATILE AS
 $$ SELECT floor(date_part('epoch', clock_timestamp()) * 1000)::bigint $$;
 
+-- For this transaction: locks end before the client gives up, so that it knows that nothing has happened; and
+-- plans that are made while there is next to nothing in the tables do for any number of rows.
+CREATE FUNCTION keylatch.set_up() RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN set_config('lock_timeout', '4s', true) || set_config('enable_seqscan', 'off', true);
+END $$;
+
+-- Some names at one moment, each row a part: 0 the time, 1 a head, 2 a waiter.
+CREATE FUNCTION keylatch.read(names bytea[]) RETURNS TABLE (
+    what integer, name bytea, first bigint, second bigint, third bigint, bytes bytea
+) LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    done text := keylatch.set_up();
+BEGIN
+    RETURN QUERY
+        SELECT 0, NULL::bytea, keylatch.now_ms(), 0::bigint, 0::bigint, NULL::bytea
+        UNION ALL SELECT 1, h.name, h.version, h.time_ms, 0, h.bytes
+            FROM keylatch.heads h WHERE h.name = ANY (names)
+        UNION ALL SELECT 2, w.name, w.seq, w.time_ms, w.alive_until_ms, w.bytes
+            FROM keylatch.waiters w WHERE w.name = ANY (names);
+END $$;
+
 -- What a crash forgets of the last moments (commits that nobody waited for, see keylatch.commit) took numbers that
 -- the sequence would give again. So it goes on from the time of day in microseconds, or well behind the last
 -- number that is known. A new schema begins like this too, and so does a database that was restored.
 CREATE FUNCTION keylatch.after_crash() RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     PERFORM pg_advisory_xact_lock(1802728813, 0);
-    IF NOT EXISTS (SELECT FROM keylatch.since_crash) THEN
+    IF NOT EXISTS (SELECT FROM keylatch.since_crash s WHERE s.one) THEN
         PERFORM setval('keylatch.numbers', greatest(
             nextval('keylatch.numbers') + 8000000,
             (date_part('epoch', clock_timestamp()) * 1000000)::bigint));
-        INSERT INTO keylatch.since_crash VALUES (clock_timestamp());
+        INSERT INTO keylatch.since_crash (at) VALUES (clock_timestamp());
     END IF;
 END $$;
 
@@ -77,6 +102,57 @@ BEGIN
         last := next;
     END LOOP;
     RETURN first;
+END $$;
+
+-- One change of one name that removes and appends nobody, where nobody waits: most are like that, and it costs
+-- half. Arguments as below. If nothing fits, what there is; nothing at all, if it is not such a case.
+CREATE FUNCTION keylatch.commit_one(
+    lock integer, in_name bytea, expect bigint, write smallint, in_bytes bytea, keep_ms bigint, durable boolean,
+    OUT now_ms bigint, OUT version bigint, OUT found_version bigint, OUT found_time bigint, OUT found_bytes bytea
+) LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    done text;
+    crashed boolean;
+    waited bigint;
+    forget_now bigint;
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN RETURN; END IF;
+    done := set_config('lock_timeout', '4s', true);
+    done := set_config('enable_seqscan', 'off', true);
+    done := pg_advisory_xact_lock(1802728812, lock);
+    SELECT s.at IS NULL, w.seq, h.version, h.time_ms, h.forget_ms, h.bytes
+        INTO crashed, waited, found_version, found_time, forget_now, found_bytes
+        FROM (SELECT) one
+        LEFT JOIN keylatch.since_crash s ON s.one
+        LEFT JOIN keylatch.heads h ON h.name = in_name
+        LEFT JOIN LATERAL (
+            SELECT w.seq FROM keylatch.waiters w WHERE w.name = in_name ORDER BY w.seq DESC LIMIT 1
+        ) w ON true;
+    IF crashed OR waited IS NOT NULL THEN RETURN; END IF;
+    now_ms := floor(date_part('epoch', clock_timestamp()) * 1000)::bigint;
+    IF NOT (CASE expect
+        WHEN -1 THEN found_version IS NULL
+        WHEN 0 THEN found_version IS NOT NULL
+        ELSE found_version IS NOT NULL AND found_version = expect END)
+    THEN
+        RETURN;
+    END IF;
+    version := nextval('keylatch.numbers');
+    IF write = 2 THEN
+        DELETE FROM keylatch.heads h WHERE h.name = in_name;
+    ELSIF found_version IS NULL THEN
+        INSERT INTO keylatch.heads VALUES (in_name, version, now_ms, now_ms + keep_ms, in_bytes);
+    ELSE
+        UPDATE keylatch.heads h
+            SET version = commit_one.version, time_ms = now_ms, forget_ms = now_ms + keep_ms, bytes = in_bytes
+            WHERE h.name = in_name;
+    END IF;
+    IF NOT durable AND (found_version IS NULL OR forget_now <= now_ms + 600000) THEN
+        done := set_config('synchronous_commit', 'off', true);
+    ELSIF current_setting('synchronous_commit') = 'off' THEN
+        done := set_config('synchronous_commit', 'on', true);
+    END IF;
+    found_bytes := NULL;
 END $$;
 
 -- Several changes, each all or nothing, and what came of each. Parallel arrays: c_ a change; n_ a name of a change,
@@ -104,6 +180,7 @@ CREATE PROCEDURE keylatch.commit(
     INOUT wait_bytes bytea[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
+    done text;
     lock integer;
     durable boolean := false;
     far_ms bigint;
@@ -125,13 +202,12 @@ BEGIN
         ROLLBACK;
         SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     END IF;
-    -- Before the client gives up: then it knows that nothing has happened.
-    PERFORM set_config('lock_timeout', '4s', true);
+    done := keylatch.set_up();
     FOREACH lock IN ARRAY locks LOOP
-        PERFORM pg_advisory_xact_lock(1802728812, lock);
+        done := pg_advisory_xact_lock(1802728812, lock);
     END LOOP;
-    IF NOT EXISTS (SELECT FROM keylatch.since_crash) THEN
-        PERFORM keylatch.after_crash();
+    IF NOT EXISTS (SELECT FROM keylatch.since_crash s WHERE s.one) THEN
+        done := keylatch.after_crash();
         durable := true;
     END IF;
     now_ms := floor(date_part('epoch', clock_timestamp()) * 1000)::bigint;
@@ -234,13 +310,15 @@ BEGIN
     -- What is granted must survive a crash, whatever the database is set to. What only ends something, or
     -- queues, need not be waited for: if it is forgotten, a lease ends it, or its waiter asks again.
     IF NOT durable THEN
-        PERFORM set_config('synchronous_commit', 'off', true);
+        done := set_config('synchronous_commit', 'off', true);
     ELSIF current_setting('synchronous_commit') = 'off' THEN
-        PERFORM set_config('synchronous_commit', 'on', true);
+        done := set_config('synchronous_commit', 'on', true);
     END IF;
     IF cardinality(tells) > 0 THEN
         COMMIT;
-        PERFORM set_config('synchronous_commit', 'off', true);
+        -- Not to fail now by a limit that somebody has set: it has happened.
+        done := set_config('lock_timeout', '0', true);
+        done := set_config('synchronous_commit', 'off', true);
         PERFORM pg_notify('keylatch', CASE WHEN length(told) < 7900 THEN told ELSE '*' END)
             FROM unnest(tells) told;
     END IF;
@@ -252,14 +330,15 @@ CREATE FUNCTION keylatch.touch(
     locks integer[], who integer[], in_name bytea[], with_seq bigint[], with_id bytea[], live_ms bigint
 ) RETURNS integer[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
+    done text;
     lock integer;
     now_ms bigint;
     touched integer[];
 BEGIN
-    PERFORM set_config('lock_timeout', '4s', true);
-    PERFORM set_config('synchronous_commit', 'off', true);
+    done := keylatch.set_up();
+    done := set_config('synchronous_commit', 'off', true);
     FOREACH lock IN ARRAY locks LOOP
-        PERFORM pg_advisory_xact_lock(1802728812, lock);
+        done := pg_advisory_xact_lock(1802728812, lock);
     END LOOP;
     now_ms := keylatch.now_ms();
     WITH asked AS (
