@@ -33,7 +33,7 @@ impl Moment {
         self.0.saturating_sub(Moment::now().0)
     }
 
-    #[cfg(any(feature = "sqlite", feature = "redis", feature = "postgres", feature = "etcd"))]
+    #[cfg(any(feature = "etcd", feature = "postgres", feature = "redis", feature = "sqlite"))]
     pub(crate) fn elapsed(self) -> Duration {
         Moment::now().0.saturating_sub(self.0)
     }

@@ -1,7 +1,7 @@
 //! Who decides: one trait, and a URL that picks what is behind it.
 
 mod memory;
-#[cfg(any(feature = "etcd", feature = "sqlite", feature = "redis"))]
+#[cfg(any(feature = "etcd", feature = "postgres", feature = "redis", feature = "sqlite"))]
 mod record;
 #[cfg(feature = "server")]
 mod server;
@@ -93,6 +93,11 @@ pub(crate) async fn connect(
             let store = record::etcd::Etcd::connect(url).await?;
             Ok(Arc::new(record::Records::new(store, losses)))
         }
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => {
+            let store = record::postgres::Postgres::connect(url).await?;
+            Ok(Arc::new(record::Records::new(store, losses)))
+        }
         #[cfg(not(feature = "server"))]
         "keylatch" => {
             let _ = rest;
@@ -110,7 +115,8 @@ pub(crate) async fn connect(
 
 fn unknown(url: &str) -> ConnectError {
     ConnectError::Url(format!(
-        "'{url}' names no strategy: there are memory:, sqlite:PATH, redis:// and keylatch://HOST:PORT[,HOST:PORT...] \
-         (keylatchs:// with TLS)"
+        "'{url}' names no strategy: there are memory:, sqlite:PATH, redis:// (rediss:// with TLS, \
+         redis+sentinel://), postgres://, etcd:// (etcds://) and keylatch://HOST:PORT[,HOST:PORT...] \
+         (keylatchs://)"
     ))
 }

@@ -28,6 +28,14 @@ macro_rules! conformance {
             $(#[test] fn $name() { super::common::run(super::Place::Durable, super::$name); })*
             $(#[test] fn $table() { super::common::run(super::Place::Durable, super::$table); })*
         }
+        mod postgres {
+            $(#[test] fn $name() { super::common::run(super::Place::Postgres, super::$name); })*
+            $(#[test] fn $record() { super::common::run(super::Place::Postgres, super::$record); })*
+        }
+        mod etcd {
+            $(#[test] fn $name() { super::common::run(super::Place::Etcd, super::$name); })*
+            $(#[test] fn $record() { super::common::run(super::Place::Etcd, super::$record); })*
+        }
         mod redis {
             $(#[test] fn $name() { super::common::run(super::Place::Redis, super::$name); })*
             $(#[test] fn $record() { super::common::run(super::Place::Redis, super::$record); })*

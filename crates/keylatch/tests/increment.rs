@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use common::{HANG, Redis, Running};
+use common::{Etcd, HANG, Postgres, Redis, Running};
 use keylatch::Locks;
 
 const PROCESSES: usize = 6;
@@ -122,6 +122,18 @@ fn with_sqlite_none_is_lost() {
 fn with_redis_none_is_lost() {
     let dir = tempfile::tempdir().unwrap();
     none_is_lost(&Redis::start(dir.path(), &[]).url());
+}
+
+#[test]
+fn with_postgres_none_is_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    none_is_lost(&Postgres::start(dir.path(), &[]).url());
+}
+
+#[test]
+fn with_etcd_none_is_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    none_is_lost(&Etcd::start(dir.path()).url());
 }
 
 #[test]

@@ -25,7 +25,7 @@ macro_rules! places {
     };
 }
 
-places![sqlite: Sqlite, redis: Redis, server: Server, durable_server: Durable];
+places![sqlite: Sqlite, redis: Redis, postgres: Postgres, etcd: Etcd, server: Server, durable_server: Durable];
 
 /// Not a test: what the paused process does. It writes and writes, and looks only now and then.
 #[test]

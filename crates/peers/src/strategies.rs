@@ -3,6 +3,6 @@
 pub mod etcd;
 pub mod files;
 pub mod measure;
-// pub mod postgres;
+pub mod postgres;
 pub mod redis;
 pub mod servers;

@@ -12,7 +12,7 @@
 //! - `simulation`: the driver over a store where everything goes wrong, in tests.
 //! - `contract`: what every store must do, as tests. `model`: the most naive one, for tests.
 //! - `sqlite`: one file, several processes. `redis`: a Redis, one script a change. `etcd`: an etcd, one
-//!   transaction a change, and its leases.
+//!   transaction a change, and its leases. `postgres`: a PostgreSQL, one call for some changes.
 
 #[cfg(test)]
 mod contract;
@@ -26,6 +26,8 @@ mod line;
 mod mine;
 #[cfg(test)]
 mod model;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 #[cfg(test)]

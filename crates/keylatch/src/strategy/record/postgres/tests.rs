@@ -1,0 +1,329 @@
+//! The contract, against a PostgreSQL of its own for each rule, also behind a pooler; and what is PostgreSQL's own.
+
+#[path = "../../../../tests/common/postgres.rs"]
+mod server;
+
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Instant;
+
+use keylatch_table::RequestId;
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+
+use super::super::contract::{Ground, contract};
+use super::super::store::{
+    Append, Change, Committed, Expect, Holder, Name, NameChange, Put, Store, Told, Write,
+};
+use super::{LIMIT, MOST_NAME_BYTES, Postgres, call};
+use crate::error::ConnectError;
+use server::Pooler;
+
+struct Direct {
+    postgres: server::Postgres,
+    dir: TempDir,
+}
+
+impl Direct {
+    fn new() -> Direct {
+        let dir = tempfile::tempdir().unwrap();
+        Direct { postgres: server::Postgres::start(dir.path(), &[]), dir }
+    }
+}
+
+impl Ground for Direct {
+    async fn open(&self) -> Arc<dyn Store> {
+        Arc::new(Postgres::connect(&self.postgres.url()).await.unwrap())
+    }
+}
+
+struct Pooled {
+    pooler: Pooler,
+    _direct: Direct,
+}
+
+impl Pooled {
+    fn new() -> Pooled {
+        let direct = Direct::new();
+        let pooler = Pooler::start(direct.dir.path(), &direct.postgres);
+        Pooled { pooler, _direct: direct }
+    }
+}
+
+impl Ground for Pooled {
+    async fn open(&self) -> Arc<dyn Store> {
+        Arc::new(Postgres::connect(&self.pooler.url()).await.unwrap())
+    }
+
+    fn tells_exactly(&self) -> bool {
+        false
+    }
+}
+
+mod direct {
+    use super::*;
+    contract!(Direct::new());
+}
+
+mod behind_a_pooler {
+    use super::*;
+    contract!(Pooled::new());
+}
+
+/// What is granted for so long to somebody.
+fn granted(expect: Expect, text: &str) -> Change {
+    let holder = Holder { id: RequestId::new("ann"), left_ms: Some(30_000), leased: true };
+    let put = Put { bytes: text.into(), keep_ms: Some(60_000), holders: vec![holder] };
+    let head = Write::Put(put);
+    let one = NameChange { expect, last_seq: Some(0), head, remove: Vec::new(), tell: false };
+    Change { names: [("k".into(), one)].into(), numbers: 1, appends: Vec::new() }
+}
+
+fn ended(expect: Expect) -> Change {
+    let mut change = granted(expect, "");
+    change.names.values_mut().for_each(|one| one.head = Write::Delete);
+    change
+}
+
+async fn done(store: &Postgres, change: Change) -> u64 {
+    match store.commit(change).await.unwrap() {
+        Committed::Done(done) => done.version,
+        Committed::Mismatch(view) => panic!("{view:?}"),
+    }
+}
+
+async fn head(store: &Postgres) -> Option<(u64, Vec<u8>)> {
+    let mut view = store.read(vec!["k".into()]).await.unwrap();
+    view.names.remove("k").unwrap().head.map(|head| (head.version, head.bytes))
+}
+
+async fn refused(url: &str) -> String {
+    match Postgres::connect(url).await {
+        Err(ConnectError::Refused(text)) => text,
+        Err(other) => panic!("{other:?}"),
+        Ok(_) => panic!("connected"),
+    }
+}
+
+/// A grant is on the disk when it is answered, also where a database is set not to wait for that; and no number is
+/// given twice, whatever was forgotten.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crash_forgets_no_grant_and_no_number() {
+    let mut ground = Direct::new();
+    let url = ground.postgres.url();
+    ground.postgres.sql("ALTER ROLE postgres SET synchronous_commit = off");
+    let store = Postgres::connect(&url).await.unwrap();
+    let mut last = 0;
+    for round in 0..5 {
+        let text = round.to_string();
+        let expect = if round == 0 { Expect::Absent } else { Expect::Version(last) };
+        let version = done(&store, granted(expect, &text)).await;
+        assert!(version > last, "{version} after {last}");
+        // These are not waited for, and need not come back.
+        let other = |expect, head| {
+            let mut change = granted(expect, "");
+            let mut one = change.names.pop_first().unwrap().1;
+            one.head = head;
+            change.names.insert("other".into(), one);
+            change
+        };
+        let nobody = Put { bytes: Vec::new(), keep_ms: Some(1), holders: Vec::new() };
+        drop(store.commit(other(Expect::Absent, Write::Put(nobody))).await);
+        let gone = done(&store, other(Expect::There, Write::Delete)).await;
+        ground.postgres.crash();
+        ground.postgres.restart();
+        assert_eq!(head(&store).await, Some((version, text.into_bytes())));
+        last = version;
+        assert!(done(&store, granted(Expect::Version(version), "again")).await > gone);
+        last = head(&store).await.unwrap().0.max(last);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_restart_it_is_heard_again() {
+    let mut ground = Direct::new();
+    let store = Postgres::connect(&ground.postgres.url()).await.unwrap();
+    let mut told = store.told();
+    store.somebody_waits(true);
+    ground.postgres.crash();
+    let gone = store.commit(granted(Expect::Absent, "1")).await.unwrap_err();
+    assert!(!gone.unknown || gone.text.contains("closed"), "{gone:?}");
+    ground.postgres.restart();
+    while told.try_recv().is_ok() {}
+    // It says by itself that something may have been missed.
+    while told.recv().await.unwrap() != Told::Anything {}
+    store.modes.subscribe().wait_for(|mode| mode.hears).await.unwrap();
+    drop(store.commit(ended(Expect::There)).await);
+    let mut change = granted(Expect::Absent, "1");
+    change.names.values_mut().for_each(|one| one.tell = true);
+    let version = done(&store, change).await;
+    let expected = Told::Changed { name: "k".into(), version, removed: Vec::new() };
+    while told.recv().await.unwrap() != expected {}
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_what_was_answered_is_certain() {
+    let ground = Direct::new();
+    let url = ground.postgres.url();
+    let store = Postgres::connect(&url).await.unwrap();
+    let (other, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let lock = call::locks([&"k".into()].into_iter())[0];
+    let hold = format!("SELECT pg_advisory_lock(1802728812, {lock})");
+    other.batch_execute(&hold).await.unwrap();
+    // PostgreSQL says that it could not have the lock.
+    let since = Instant::now();
+    let error = store.commit(granted(Expect::Absent, "1")).await.unwrap_err();
+    assert!(!error.unknown && error.text.contains("lock timeout"), "{error:?}");
+    assert!(since.elapsed() < 2 * LIMIT);
+    // Somebody ends the connection meanwhile.
+    let waits = store.commit(granted(Expect::Absent, "1"));
+    let waiting = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE NOT granted";
+    while other.query(waiting, &[]).await.unwrap().is_empty() {}
+    let error = waits.await.unwrap_err();
+    assert!(error.unknown, "{error:?}");
+    // It does not answer at all.
+    ground.postgres.sql("ALTER PROCEDURE keylatch.commit RENAME TO old_commit");
+    let error = store.commit(ended(Expect::There));
+    other.batch_execute("SELECT pg_advisory_unlock_all()").await.unwrap();
+    assert!(!matches!(error.await, Ok(Committed::Done(_))));
+    assert_eq!(head(&store).await, None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_of_many_makes_the_schema() {
+    let ground = Direct::new();
+    let mut all = JoinSet::new();
+    for _ in 0..8 {
+        let url = ground.postgres.url();
+        all.spawn(async move { Postgres::connect(&url).await.unwrap() });
+    }
+    let all = all.join_all().await;
+    done(&all[0], granted(Expect::Absent, "1")).await;
+    assert!(head(&all[7]).await.is_some());
+    ground.postgres.sql("UPDATE keylatch.schema SET version = 2");
+    let text = refused(&ground.postgres.url()).await;
+    assert!(text.contains("has version 2") && text.contains("newer program"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_rights_it_says_which() {
+    let ground = Direct::new();
+    ground.postgres.sql("CREATE ROLE poor LOGIN");
+    let url = ground.postgres.url().replace("postgres@", "poor@");
+    let text = refused(&url).await;
+    assert!(text.contains("GRANT CREATE ON DATABASE"), "{text}");
+    drop(Postgres::connect(&ground.postgres.url()).await.unwrap());
+    let text = refused(&url).await;
+    let (_, rights) = text.split_once("GRANT").expect("what to run");
+    // What it says is all that is needed.
+    ground.postgres.sql(&format!("GRANT{}", rights.replace("...", "poor")));
+    let store = Postgres::connect(&url).await.unwrap();
+    let version = done(&store, granted(Expect::Absent, "1")).await;
+    done(&store, ended(Expect::Version(version))).await;
+    assert!(store.touch(Vec::new(), 1).await.unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn other_isolation_is_none_of_ours() {
+    let ground = Direct::new();
+    ground.postgres.sql("ALTER ROLE postgres SET default_transaction_isolation = serializable");
+    let stores = [
+        Arc::new(Postgres::connect(&ground.postgres.url()).await.unwrap()),
+        Arc::new(Postgres::connect(&ground.postgres.url()).await.unwrap()),
+    ];
+    let mut version = done(&stores[0], granted(Expect::Absent, "0")).await;
+    for _ in 0..5 {
+        let mut all = JoinSet::new();
+        for number in 0..16 {
+            let (store, expect) = (Arc::clone(&stores[number % 2]), Expect::Version(version));
+            all.spawn(async move { store.commit(granted(expect, "1")).await.unwrap() });
+        }
+        let won = all.join_all().await.into_iter().filter_map(|committed| match committed {
+            Committed::Done(done) => Some(done.version),
+            Committed::Mismatch(_) => None,
+        });
+        let won: Vec<u64> = won.collect();
+        assert_eq!(won.len(), 1);
+        version = won[0];
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_that_is_too_long_is_refused() {
+    let ground = Direct::new();
+    let store = Postgres::connect(&ground.postgres.url()).await.unwrap();
+    for (length, fits) in [(MOST_NAME_BYTES, true), (MOST_NAME_BYTES + 1, false)] {
+        // Not to be made shorter by compression.
+        let name: String = (0..length).map(|_| rand::random_range('!'..='~')).collect();
+        let mut change = granted(Expect::Absent, "1");
+        let one = change.names.pop_first().unwrap().1;
+        change.names.insert(Name::from(name.clone()), one);
+        let append = Append {
+            id: RequestId::new("bob"),
+            to: vec![name.into()],
+            bytes: Vec::new(),
+            live_ms: 1,
+        };
+        change.appends.push(append);
+        assert_eq!(store.commit(change).await.is_ok(), fits);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_speaks_tls() {
+    let dir = tempfile::tempdir().unwrap();
+    let (key, cert) = (dir.path().join("key"), dir.path().join("cert"));
+    let made = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=here"])
+        .args(["-addext", "subjectAltName=DNS:localhost", "-addext", "basicConstraints=CA:FALSE"])
+        .arg("-keyout")
+        .arg(&key)
+        .arg("-out")
+        .arg(&cert)
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    server::give(&key);
+    let files = [("ssl_key_file", &key), ("ssl_cert_file", &cert)];
+    let files = files.map(|(name, path)| format!("{name}={}", path.display()));
+    let ssl = server::Postgres::start(dir.path(), &["ssl=on", &files[0], &files[1]]);
+    let by_name = ssl.url().replace("127.0.0.1", "localhost");
+    let root = format!("sslrootcert={}", cert.display());
+    for (url, mode) in [
+        (&ssl.url(), "sslmode=require".to_string()),
+        (&ssl.url(), format!("sslmode=verify-ca&{root}")),
+        (&by_name, format!("sslmode=verify-full&{root}")),
+    ] {
+        let store = Postgres::connect(&format!("{url}?{mode}")).await.expect(&mode);
+        let count = "SELECT count(*) FROM pg_stat_ssl WHERE ssl";
+        assert_ne!(ssl.sql(count), "0", "{mode}");
+        drop(store);
+    }
+    for (url, mode) in [
+        (&ssl.url(), format!("sslmode=verify-full&{root}")),
+        (&by_name, "sslmode=verify-full".to_string()),
+        (&by_name, "sslmode=verify-ca".to_string()),
+    ] {
+        let Err(error) = Postgres::connect(&format!("{url}?{mode}")).await else {
+            panic!("{mode}")
+        };
+        assert!(error.to_string().contains("certificate"), "{mode}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_url_says_what_is_wrong_with_it() {
+    for (url, why) in [
+        ("postgres://h/d?listen=perhaps", "listen=perhaps"),
+        ("postgres://h/d?connections=0", "connections=0"),
+        ("postgres://h/d?colour=blue", "colour"),
+        ("postgres://h/d?sslmode=verify-full&sslrootcert=%2Fnot%2Fthere", "/not/there"),
+    ] {
+        let Err(ConnectError::Url(text)) = Postgres::connect(url).await else { panic!("{url}") };
+        assert!(text.contains(why), "{text}");
+    }
+    let nobody = format!("postgres://x@127.0.0.1:{}/d", server::free_port());
+    let error = Postgres::connect(&nobody).await.err();
+    assert!(matches!(error, Some(ConnectError::Unreachable(_))), "{error:?}");
+}
