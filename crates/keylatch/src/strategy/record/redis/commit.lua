@@ -102,8 +102,10 @@ for number, append in ipairs(appends) do
   local seq, alive = version + numbers + number - 1, now + append.live
   local waiter = string.format('%d', seq) .. at_time .. string.format('%d ', alive) .. append.bytes
   for _, one in ipairs(append.to) do
-    call('HSET', one.wait, 'w:' .. append.id, waiter)
-    one.count, one.last, one.appended = one.count + 1, seq, true
+    local fields = one.fields or {}
+    fields[#fields + 1] = 'w:' .. append.id
+    fields[#fields + 1] = waiter
+    one.count, one.last, one.fields = one.count + 1, seq, fields
     one.alive = math.max(one.alive or 0, alive)
   end
 end
@@ -113,8 +115,8 @@ for number, one in ipairs(names) do
   -- The queue.
   if one.count == 0 then
     if one.before > 0 then call('DEL', one.wait) end
-  elseif one.appended or #one.gone > 0 then
-    if one.last_gone and not one.appended then
+  elseif one.fields or #one.gone > 0 then
+    if one.last_gone and not one.fields then
       local fields = call('HGETALL', one.wait)
       one.last = 0
       for field = 1, #fields, 2 do
@@ -123,8 +125,14 @@ for number, one in ipairs(names) do
         end
       end
     end
-    call('HSET', one.wait, 'q', string.format('%d %d', one.count, one.last))
-    if one.appended then
+    local fields = one.fields or {}
+    fields[#fields + 1] = 'q'
+    fields[#fields + 1] = string.format('%d %d', one.count, one.last)
+    -- Not all at once: there is a limit to the arguments of a call.
+    for from = 1, #fields, 1000 do
+      call('HSET', one.wait, unpack(fields, from, math.min(from + 999, #fields)))
+    end
+    if one.fields then
       local ends = string.format('%d', one.alive + 1000)
       -- One that was there has an end already, perhaps a later one.
       if one.before > 0 then
@@ -149,7 +157,7 @@ for number, one in ipairs(names) do
     if one.write == 'd' or one.version == '0' then call('DEL', one.key) end
   elseif one.write == 'd' or one.version == '0' then
     call('SET', one.key, 'w0' .. at_time, 'PXAT', string.format('%d', ends))
-  elseif one.appended then
+  elseif one.fields then
     if not one.waits then call('SETRANGE', one.key, 0, 'w') end
     call('PEXPIREAT', one.key, string.format('%d', one.alive + 2000), 'GT')
   end

@@ -15,9 +15,25 @@ use super::super::store::{
 use super::Redis;
 use crate::error::ConnectError;
 
-/// A server of our own; it is killed when it is dropped.
+/// It is killed when it is dropped.
+struct Process(Child);
+
+impl Process {
+    fn kill(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A server of our own.
 struct Server {
-    process: Child,
+    process: Process,
     port: u16,
     dir: tempfile::TempDir,
 }
@@ -49,8 +65,7 @@ impl Server {
     }
 
     fn stop(&mut self) {
-        drop(self.process.kill());
-        drop(self.process.wait());
+        self.process.kill();
     }
 
     /// Empty, at the same port.
@@ -106,31 +121,26 @@ fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-fn start_at(port: u16, dir: &Path, options: &[&str]) -> Option<Child> {
-    let mut process = Command::new("redis-server")
+fn start_at(port: u16, dir: &Path, options: &[&str]) -> Option<Process> {
+    let process = Command::new("redis-server")
         .args(options)
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"])
         .arg(dir)
         .stdout(Stdio::null())
         .spawn()
         .expect("redis-server is missing: scripts/setup installs it");
+    let mut process = Process(process);
     let since = Instant::now();
     while since.elapsed() < HANG {
         if std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() {
             return Some(process);
         }
-        if process.try_wait().unwrap().is_some() {
+        if process.0.try_wait().unwrap().is_some() {
             return None;
         }
         std::thread::sleep(Duration::from_millis(5));
     }
     None
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.stop();
-    }
 }
 
 impl Ground for Server {

@@ -96,19 +96,16 @@ impl File {
     /// These names, or all.
     pub(super) fn read(&mut self, names: Option<Vec<Name>>) -> Result<View, Failed> {
         let reading = self.connection.unchecked_transaction()?;
-        let names = match names {
-            Some(names) => {
-                // The clock after the snapshot: nothing in it is later.
-                let any = "SELECT counter FROM state";
-                reading.prepare_cached(any)?.query_row([], |_| Ok(()))?;
-                names
-            }
-            None => {
-                let all = "SELECT name FROM heads UNION SELECT name FROM waiters";
-                let mut all = reading.prepare_cached(all)?;
-                let all = all.query_map([], |row| row.get::<_, String>(0).map(Into::into))?;
-                all.collect::<rusqlite::Result<_>>()?
-            }
+        let names = if let Some(names) = names {
+            // The clock after the snapshot: nothing in it is later.
+            let any = "SELECT counter FROM state";
+            reading.prepare_cached(any)?.query_row([], |_| Ok(()))?;
+            names
+        } else {
+            let all = "SELECT name FROM heads UNION SELECT name FROM waiters";
+            let mut all = reading.prepare_cached(all)?;
+            let all = all.query_map([], |row| row.get::<_, String>(0).map(Into::into))?;
+            all.collect::<rusqlite::Result<_>>()?
         };
         Ok(read(&reading, &names, self.clock.now())?)
     }
@@ -190,13 +187,11 @@ impl Commit<'_> {
     fn commit(&mut self, change: &Change) -> rusqlite::Result<Committed> {
         let mut found = BTreeMap::new();
         for (name, one) in &change.names {
-            match self.as_expected(name, one, change)? {
-                Some(as_found) => drop(found.insert(name.clone(), as_found)),
-                None => {
-                    let names: Vec<Name> = change.names.keys().cloned().collect();
-                    return Ok(Committed::Mismatch(read(self.writing, &names, self.now)?));
-                }
-            }
+            let Some(as_found) = self.as_expected(name, one, change)? else {
+                let names: Vec<Name> = change.names.keys().cloned().collect();
+                return Ok(Committed::Mismatch(read(self.writing, &names, self.now)?));
+            };
+            found.insert(name.clone(), as_found);
         }
         // Drawn after the checks, in the same transaction (8).
         let version = self.counter + 1;
