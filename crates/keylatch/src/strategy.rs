@@ -103,7 +103,7 @@ pub(crate) async fn connect(
     }
 }
 
-fn unknown(url: &str) -> ConnectError {
+pub(crate) fn unknown(url: &str) -> ConnectError {
     ConnectError::Url(format!(
         "'{url}' names no strategy: there are memory:, sqlite:PATH, redis:// and keylatch://HOST:PORT[,HOST:PORT...] \
          (keylatchs:// with TLS)"
