@@ -8,6 +8,8 @@ use clap::{Args, ValueEnum};
 use keylatch::{Blocker, Locks, State};
 use serde_json::{Value, json};
 
+use crate::signals;
+
 /// The exit code of a lock that is busy or timed out, as in `sysexits.h` (try again later).
 pub(crate) const BUSY: u8 = 75;
 
@@ -51,6 +53,14 @@ impl Place {
             Output::Text => writeln!(out, "{text}")?,
         }
         out.flush()
+    }
+
+    /// A signal ended the wait; its exit code. A person at a terminal knows already.
+    pub(crate) fn cancelled(&self, signal: i32) -> u8 {
+        if self.is_json() {
+            self.tell(&json!({"status": "cancelled", "signal": signal}), "");
+        }
+        signals::code(signal)
     }
 
     /// Something besides, on standard error. If nobody hears it, that is no failure.

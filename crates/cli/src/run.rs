@@ -93,7 +93,7 @@ impl Run {
                 Err(NotHeld::Signal(signal)) => {
                     // It has been withdrawn, which should reach the server before this ends.
                     drop(tokio::time::timeout(RELEASE, locks.close()).await);
-                    Ok(End::Code(signals::code(signal)))
+                    Ok(End::Code(self.place.cancelled(signal)))
                 }
                 Err(NotHeld::Refused(error)) => self.refused(error).map(End::Code),
             }
@@ -141,6 +141,14 @@ impl Run {
                 return Ok(End::Code(if not_found { 127 } else { 126 }));
             }
         };
+        if self.place.is_json() {
+            // Not its id, which is a secret: this may go to a log.
+            let lease_ms = guard.ends().map(|left| left.as_millis() as u64);
+            self.place.tell(
+                &json!({"status": "granted", "token": guard.token(), "lease_ms": lease_ms}),
+                "",
+            );
+        }
         let job = Job::begin(&group);
         let margin = guard.ends().map_or(Duration::ZERO, |lease| (lease / 5).min(MARGIN));
         let stop = loop {
@@ -178,6 +186,9 @@ impl Run {
             return Ok(End::Code(code));
         }
         let status = group.status()?;
+        if self.place.is_json() {
+            self.place.tell(&json!({"status": "ended", "code": group::code(status)}), "");
+        }
         let interrupted = job.ended() && status.signal() == Some(Signal::INT.as_raw());
         if self.release(guard).await == Released::NotHeld {
             return Ok(End::Code(
