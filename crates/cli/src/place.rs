@@ -16,9 +16,8 @@ pub(crate) const BUSY: u8 = 75;
 #[derive(Args, Debug)]
 pub(crate) struct Place {
     /// Where the locks are: keylatch://HOST:PORT[,HOST:PORT..], redis://HOST:PORT or sqlite:PATH; with
-    /// TLS, keylatchs://HOST:PORT[?ca=PATH][&cert=PATH&key=PATH].
-    /// [default: `KEYLATCH_URL`, or `url` in ~/.config/keylatch/config.toml, or a file in the user's
-    /// state directory]
+    /// TLS, `keylatchs://HOST:PORT?ca=PATH&cert=PATH&key=PATH`. [default: `KEYLATCH_URL`, or
+    /// `url` in ~/.config/keylatch/config.toml, or a file in the user's state directory]
     // Not read by clap: its help would show what may have a password in it.
     #[arg(long, value_name = "URL")]
     url: Option<String>,
