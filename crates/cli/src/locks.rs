@@ -4,13 +4,14 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Args;
 use keylatch::{Entry, Field, LockError, LocksQuery, PromoteError, Released, RequestId, State};
 use serde_json::{Value, json};
 
+use crate::failure::{NoGrant, NotReleased};
 use crate::place::{self, BUSY, Place, block_on, blocker_json};
-use crate::signals::{self, Signals};
+use crate::signals::Signals;
 use crate::time;
 use crate::wanted::{NotHeld, Wanted};
 
@@ -60,7 +61,7 @@ impl Lock {
                     guard.keep();
                     0
                 }
-                Err(NotHeld::Signal(signal)) => signals::code(signal),
+                Err(NotHeld::Signal(signal)) => place.cancelled(signal),
                 Err(NotHeld::Refused(error)) => {
                     let json = match &error {
                         LockError::Busy(blocker) => blocker_json("busy", Some(blocker)),
@@ -103,12 +104,7 @@ impl Unlock {
                     self.place.print(&json!({"status": "released"}), "released")?;
                     Ok(ExitCode::SUCCESS)
                 }
-                Released::NotHeld => {
-                    bail!("nothing is held under this id; its lease may have ended")
-                }
-                Released::Unknown => {
-                    bail!("nobody answers: it may be released or not; it ends with its lease")
-                }
+                not_released => Err(NotReleased(not_released).into()),
             }
         })
     }
@@ -190,7 +186,7 @@ impl Revoke {
         block_on(async {
             let locks = self.place.connect().await?;
             if !locks.revoke(self.token, &self.reason).await? {
-                bail!("no grant has the token {}", self.token);
+                return Err(NoGrant(self.token).into());
             }
             self.place.print(&json!({"status": "revoked", "token": self.token}), "revoked")?;
             Ok(ExitCode::SUCCESS)

@@ -2,6 +2,7 @@
 
 mod bench;
 mod descriptors;
+mod failure;
 mod locks;
 mod place;
 mod run;
@@ -12,7 +13,6 @@ mod time;
 mod wanted;
 mod watch;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -66,7 +66,10 @@ impl Command {
 }
 
 fn main() -> ExitCode {
-    let command = Arguments::parse().command;
+    let command = match Arguments::try_parse() {
+        Ok(arguments) => arguments.command,
+        Err(error) => return misused(&error),
+    };
     let is_json = command.place().is_some_and(place::Place::is_json);
     let outcome = match command {
         Command::Serve(serve) => serve.run().map(|()| ExitCode::SUCCESS),
@@ -86,11 +89,18 @@ fn main() -> ExitCode {
         if cause == Some(std::io::ErrorKind::BrokenPipe) {
             return ExitCode::from(signals::code(signal_hook::consts::SIGPIPE));
         }
-        let mut out = std::io::stderr().lock();
-        drop(match is_json {
-            true => writeln!(out, "{}", serde_json::json!({"error": format!("{error:#}")})),
-            false => writeln!(out, "keylatch: {error:#}"),
-        });
+        failure::tell(is_json, &error);
         ExitCode::FAILURE
     })
+}
+
+/// A mistake on the command line, or a question about it.
+fn misused(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() && failure::wants_json(std::env::args_os().skip(1)) {
+        failure::tell_misuse(&error.to_string());
+    } else {
+        // If nobody reads it, the exit code is left.
+        drop(error.print());
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }

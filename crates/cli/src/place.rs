@@ -8,15 +8,16 @@ use clap::{Args, ValueEnum};
 use keylatch::{Blocker, Locks, State};
 use serde_json::{Value, json};
 
+use crate::signals;
+
 /// The exit code of a lock that is busy or timed out, as in `sysexits.h` (try again later).
 pub(crate) const BUSY: u8 = 75;
 
 #[derive(Args, Debug)]
 pub(crate) struct Place {
     /// Where the locks are: keylatch://HOST:PORT[,HOST:PORT..], redis://HOST:PORT or sqlite:PATH; with
-    /// TLS, keylatchs://HOST:PORT[?ca=PATH][&cert=PATH&key=PATH].
-    /// [default: `KEYLATCH_URL`, or `url` in ~/.config/keylatch/config.toml, or a file in the user's
-    /// state directory]
+    /// TLS, `keylatchs://HOST:PORT?ca=PATH&cert=PATH&key=PATH`. [default: `KEYLATCH_URL`, or
+    /// `url` in ~/.config/keylatch/config.toml, or a file in the user's state directory]
     // Not read by clap: its help would show what may have a password in it.
     #[arg(long, value_name = "URL")]
     url: Option<String>,
@@ -51,6 +52,14 @@ impl Place {
             Output::Text => writeln!(out, "{text}")?,
         }
         out.flush()
+    }
+
+    /// A signal ended the wait; its exit code. A person at a terminal knows already.
+    pub(crate) fn cancelled(&self, signal: i32) -> u8 {
+        if self.is_json() {
+            self.tell(&json!({"status": "cancelled", "signal": signal}), "");
+        }
+        signals::code(signal)
     }
 
     /// Something besides, on standard error. If nobody hears it, that is no failure.

@@ -1,8 +1,11 @@
 //! `keylatch run`: a command under a lock.
 
 mod group;
+mod job;
+mod terminal;
 
 use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -15,7 +18,8 @@ use serde_json::json;
 use crate::place::{BUSY, Place, block_on, blocker_json};
 use crate::signals::{self, Signals};
 use crate::wanted::{NotHeld, Wanted};
-use group::Group;
+use group::{Group, State};
+use job::Job;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -30,8 +34,10 @@ than that of every earlier holder, so give it to what you write to. The lease is
 command runs. If the lock is lost, or is about to be because nobody answers, the command and
 everything it started in its process group is stopped: TERM, then KILL, before the lease ends.
 
-Signals INT, TERM, HUP and QUIT are passed on to the command. It is in a process group of its own, so
-it cannot read from the terminal: give it its input with `< FILE` or a pipe.
+Signals INT, TERM, HUP and QUIT are passed on to the command. If standard input is a terminal, the
+command has it while it runs, so `keylatch run notes -- vim notes` works, ^C interrupts it, and ^Z
+stops both until `fg`. A lease is not renewed while it is stopped: if it is over by then, the lock is
+lost.
 
 Exit codes: that of the command (128 + N if signal N ended it); 75 busy or not free in time (-E
 changes it); 76 the lock was lost while the command ran; 126 it cannot be executed; 127 it is not
@@ -62,6 +68,13 @@ pub(crate) struct Run {
     command: Vec<OsString>,
 }
 
+/// How all of it ends.
+enum End {
+    Code(u8),
+    /// The command had the terminal, and ^C ended it.
+    Interrupted,
+}
+
 /// Why a command is stopped.
 enum Stop {
     Lost(Lost),
@@ -73,19 +86,22 @@ impl Run {
     pub(crate) fn run(self) -> Result<ExitCode> {
         // Before anything else, so that a signal at any time is passed on or ends it properly.
         let mut signals = Signals::for_child()?;
-        block_on(async {
+        let end = block_on(async {
             let locks = self.place.connect().await?;
-            let code = match self.wanted.acquire(&self.place, &locks, None, &mut signals).await {
+            match self.wanted.acquire(&self.place, &locks, None, &mut signals).await {
                 Ok(guard) => self.hold(guard, &mut signals).await,
                 Err(NotHeld::Signal(signal)) => {
                     // It has been withdrawn, which should reach the server before this ends.
                     drop(tokio::time::timeout(RELEASE, locks.close()).await);
-                    Ok(signals::code(signal))
+                    Ok(End::Code(self.place.cancelled(signal)))
                 }
-                Err(NotHeld::Refused(error)) => self.refused(error),
-            };
-            code.map(ExitCode::from)
-        })
+                Err(NotHeld::Refused(error)) => self.refused(error).map(End::Code),
+            }
+        })?;
+        match end {
+            End::Code(code) => Ok(ExitCode::from(code)),
+            End::Interrupted => Ok(signals::interrupt_us()),
+        }
     }
 
     fn refused(&self, error: LockError) -> Result<u8> {
@@ -99,15 +115,15 @@ impl Run {
     }
 
     /// From the grant to the release, whatever happens between them.
-    async fn hold(&self, guard: Guard, signals: &mut Signals) -> Result<u8> {
+    async fn hold(&self, guard: Guard, signals: &mut Signals) -> Result<End> {
         let resource = self.wanted.resource()?;
         if let Some(signal) = signals.pending() {
             self.release(guard).await;
-            return Ok(signals::code(signal));
+            return Ok(End::Code(signals::code(signal)));
         }
         if let Some(lost) = guard.is_lost() {
             self.release(guard).await;
-            return Ok(self.lost(&format!("{lost} before the command began")));
+            return Ok(End::Code(self.lost(&format!("{lost} before the command began"))));
         }
         let environment = [
             ("KEYLATCH_KEY", resource.to_string()),
@@ -122,17 +138,30 @@ impl Run {
                 let json = json!({"status": "not started", "error": error.to_string()});
                 self.place.tell(&json, format!("{command}: {error}"));
                 let not_found = error.kind() == std::io::ErrorKind::NotFound;
-                return Ok(if not_found { 127 } else { 126 });
+                return Ok(End::Code(if not_found { 127 } else { 126 }));
             }
         };
+        if self.place.is_json() {
+            // Not its id, which is a secret: this may go to a log.
+            let lease_ms = guard.ends().map(|left| left.as_millis() as u64);
+            self.place.tell(
+                &json!({"status": "granted", "token": guard.token(), "lease_ms": lease_ms}),
+                "",
+            );
+        }
+        let job = Job::begin(&group);
         let margin = guard.ends().map_or(Duration::ZERO, |lease| (lease / 5).min(MARGIN));
         let stop = loop {
             tokio::select! {
                 biased;
-                () = group.ended() => break guard.is_lost().map(Stop::Lost),
+                state = group.next() => match state {
+                    State::Ended => break guard.is_lost().map(Stop::Lost),
+                    State::Stopped(signal) => job.stopped(&group, signal),
+                    State::Runs => {}
+                },
                 lost = guard.lost() => break Some(Stop::Lost(lost)),
                 () = about_to_end(&guard, margin) => break Some(Stop::Ends),
-                signal = signals.next() => forward(&group, signal),
+                signal = signals.next() => job.forward(&group, signal),
             }
         };
         if let Some(stop) = stop {
@@ -152,14 +181,21 @@ impl Run {
             };
             let code = self.lost(&format!("{reason}; stopping the command"));
             group.stop(patience).await;
+            job.killed();
             self.release(guard).await;
-            return Ok(code);
+            return Ok(End::Code(code));
         }
-        let code = group.code()?;
+        let status = group.status()?;
+        if self.place.is_json() {
+            self.place.tell(&json!({"status": "ended", "code": group::code(status)}), "");
+        }
+        let interrupted = job.ended() && status.signal() == Some(Signal::INT.as_raw());
         if self.release(guard).await == Released::NotHeld {
-            return Ok(self.lost("the lock was not held any more when the command ended"));
+            return Ok(End::Code(
+                self.lost("the lock was not held any more when the command ended"),
+            ));
         }
-        Ok(code)
+        Ok(if interrupted { End::Interrupted } else { End::Code(group::code(status)) })
     }
 
     fn lost(&self, reason: &str) -> u8 {
@@ -189,15 +225,5 @@ async fn about_to_end(guard: &Guard, margin: Duration) {
         }
         // Looked at again and again: a sleep does not count while the machine is suspended.
         tokio::time::sleep(left.saturating_sub(margin).min(Duration::from_secs(1))).await;
-    }
-}
-
-fn forward(group: &Group, signal: i32) {
-    let Some(signal) = Signal::from_named_raw(signal) else { return };
-    group.signal(signal);
-    if signal == Signal::TSTP {
-        // The command must not run while nobody renews its lease: it stops first, then this does.
-        group.signal(Signal::STOP);
-        signals::stop();
     }
 }

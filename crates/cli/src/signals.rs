@@ -1,8 +1,9 @@
 //! Signals to this process, one after the other.
 
 use std::io;
+use std::process::ExitCode;
 
-use rustix::process::{Signal, getpid, kill_process};
+use rustix::process::{Signal, getpid, kill_current_process_group, kill_process};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use tokio::sync::mpsc;
 
@@ -60,6 +61,14 @@ impl Signals {
 /// Stops this process until somebody continues it.
 pub(crate) fn stop() {
     let _ = kill_process(getpid(), Signal::STOP);
+}
+
+/// Ends this process as ^C would have, with all of its group: a script that runs it ends too. The
+/// exit code is for the case that even that does not end it.
+pub(crate) fn interrupt_us() -> ExitCode {
+    let _ = kill_current_process_group(Signal::INT);
+    let _ = signal_hook::low_level::emulate_default_handler(SIGINT);
+    ExitCode::from(code(SIGINT))
 }
 
 /// The exit code of what a signal has ended.

@@ -4,9 +4,10 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use keylatch::{Event, Lost, Subject};
+use keylatch::{Event, Subject};
 use serde_json::{Value, json};
 
+use crate::failure::cause;
 use crate::place::{Place, block_on};
 use crate::time;
 
@@ -63,16 +64,6 @@ fn about(subject: &Subject) -> String {
     let resources = subject.resources.iter();
     let resources = resources.map(|(resource, mode)| format!("{resource} ({})", mode.letter()));
     format!("{} of {}", resources.collect::<Vec<_>>().join(", "), subject.owner)
-}
-
-fn cause(lost: &Lost) -> (&'static str, Option<&str>) {
-    match lost {
-        Lost::Expired => ("expired", None),
-        Lost::Superseded(by) => ("superseded", by.as_deref()),
-        Lost::Revoked(reason) => ("revoked", reason.as_deref()),
-        Lost::Unreachable => ("unreachable", None),
-        Lost::Released => ("released", None),
-    }
 }
 
 /// In the words of `SUBSCRIBE keylatch:events`.

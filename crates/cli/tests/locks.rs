@@ -72,6 +72,54 @@ fn json_is_one_object_a_line() {
     assert_eq!(released["status"], "released");
 }
 
+/// Whatever goes wrong: one object on standard error, with a word for programs.
+#[test]
+fn errors_are_json_too() {
+    let (_server, cli) = start();
+    let held = cli.json(&["lock", "k"]);
+    let id = held["id"].as_str().unwrap();
+    cli.json(&["unlock", id]);
+    for (words, code, status) in [
+        (&["lock", ""][..], 1, "invalid"),
+        (&["lock", "k", "--wait", "soon"], 2, "misused"),
+        (&["lock"], 2, "misused"),
+        (&["run", "", "--", "true"], 1, "invalid"),
+        (&["run", "k", "--", "/nowhere/at-all"], 127, "not started"),
+        (&["unlock", "nobody"], 1, "not held"),
+        (&["renew", id], 1, "lost"),
+        (&["promote", id], 1, "lost"),
+        (&["revoke", "1", "--reason", "x"], 1, "not held"),
+        (&["ls", "--url", "nonsense"], 1, "invalid"),
+        (&["ls", "--url", "keylatch://127.0.0.1:1"], 1, "unreachable"),
+        (&["watch", "--url", "keylatch://127.0.0.1:1"], 1, "unreachable"),
+    ] {
+        // Before what may be a command of its own.
+        let words = [&words[..1], &["-o", "json"], &words[1..]].concat();
+        let done = cli.run(&words);
+        assert_eq!((done.code, &*done.out), (Some(code), ""), "{words:?}: {done:?}");
+        let json: Value = serde_json::from_str(&done.err)
+            .unwrap_or_else(|error| panic!("{words:?}: {error}: {done:?}"));
+        assert_eq!(json["status"], status, "{words:?}: {done:?}");
+        assert!(json["error"].is_string(), "{words:?}: {done:?}");
+        if status == "lost" {
+            assert_eq!(json["cause"], "released", "{words:?}: {done:?}");
+        }
+    }
+}
+
+#[test]
+fn a_run_says_in_json_what_became_of_it() {
+    let (_server, cli) = start();
+    let done = cli.run(&["run", "k", "-o", "json", "--", "sh", "-c", "echo ran; exit 3"]);
+    assert_eq!((done.code, &*done.out), (Some(3), "ran\n"), "{done:?}");
+    let said: Vec<Value> =
+        done.err.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(said[0]["status"], "granted", "{done:?}");
+    assert!(said[0]["token"].is_u64() && said[0].get("id").is_none(), "{done:?}");
+    assert_eq!((&said[1]["status"], &said[1]["code"]), (&"ended".into(), &3.into()), "{done:?}");
+    assert_eq!(said.len(), 2);
+}
+
 #[test]
 fn a_list_is_a_table() {
     let (server, cli) = start();

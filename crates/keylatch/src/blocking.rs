@@ -27,6 +27,7 @@ mod guard;
 use std::fmt;
 use std::time::Duration;
 
+use crate::capabilities::Capabilities;
 use crate::error::{ConnectError, ListError, LockError, PromoteError, RenewError, RunError};
 use crate::event::Event;
 use crate::guard::Released;
@@ -57,6 +58,11 @@ impl Locks {
     pub fn connect(url: &str) -> Result<Locks, ConnectError> {
         background::start()?;
         wait(crate::Locks::connect(url)).map(Locks)
+    }
+
+    /// What the strategy behind the URL can do and promises.
+    pub fn capabilities(&self) -> &'static Capabilities {
+        self.0.capabilities()
     }
 
     /// A lock on a key: text, or what [`crate::resource`] makes. Nothing happens before

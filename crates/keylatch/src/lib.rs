@@ -25,6 +25,7 @@
 
 mod ask;
 pub mod blocking;
+mod capabilities;
 mod clock;
 mod error;
 mod event;
@@ -37,6 +38,7 @@ pub mod place;
 mod strategy;
 
 pub use ask::{Ask, Tasks};
+pub use capabilities::{Capabilities, Durable};
 pub use error::{ConnectError, ListError, LockError, PromoteError, RenewError, RunError};
 pub use event::{Event, Subject, Watch};
 pub use fence::{Fence, Stale};

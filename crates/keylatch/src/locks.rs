@@ -9,6 +9,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
 
 use crate::ask::{Ask, ms};
+use crate::capabilities::Capabilities;
 use crate::clock::Moment;
 use crate::error::{ConnectError, ListError, PromoteError, RenewError, RunError};
 use crate::event::Watch;
@@ -24,6 +25,7 @@ pub struct Locks(Arc<Inner>);
 pub(crate) struct Inner {
     pub(crate) strategy: Arc<dyn Strategy>,
     pub(crate) keeper: Arc<Keeper>,
+    capabilities: &'static Capabilities,
     /// What is shown of requests that name no owner.
     pub(crate) shown: Text,
     releasing: Arc<Releasing>,
@@ -70,6 +72,7 @@ impl Locks {
     ///
     /// To be called inside of a tokio runtime, which then also renews what is held.
     pub async fn connect(url: &str) -> Result<Locks, ConnectError> {
+        let capabilities = Capabilities::of(url).ok_or_else(|| strategy::unknown(url))?;
         let (losses, mut lost) = mpsc::unbounded_channel();
         let strategy = strategy::connect(url, losses).await?;
         let keeper = Arc::new(Keeper::default());
@@ -84,7 +87,12 @@ impl Locks {
         let shown = format!("process {}", std::process::id()).into();
         let releasing = Arc::default();
         let runtime = Handle::current();
-        Ok(Locks(Arc::new(Inner { strategy, keeper, shown, releasing, runtime })))
+        Ok(Locks(Arc::new(Inner { strategy, keeper, capabilities, shown, releasing, runtime })))
+    }
+
+    /// What the strategy behind the URL can do and promises.
+    pub fn capabilities(&self) -> &'static Capabilities {
+        self.0.capabilities
     }
 
     /// A lock on a key: text, or what [`crate::resource`] makes. Nothing happens before it is

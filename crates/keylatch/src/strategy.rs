@@ -12,6 +12,7 @@ use std::sync::Arc;
 use keylatch_table::{Acquire, Entry, Grant, LocksQuery, RequestId};
 use tokio::sync::mpsc;
 
+use crate::capabilities::Capabilities;
 use crate::clock::Moment;
 use crate::error::{ConnectError, ListError, LockError, PromoteError};
 use crate::event::Event;
@@ -84,7 +85,7 @@ pub(crate) async fn connect(
             Ok(Arc::new(record::Records::new(store, losses)))
         }
         #[cfg(feature = "redis")]
-        "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" => {
+        "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" | "redis+unix" => {
             let store = record::redis::Redis::connect(url).await?;
             Ok(Arc::new(record::Records::new(store, losses)))
         }
@@ -98,22 +99,17 @@ pub(crate) async fn connect(
             let store = record::postgres::Postgres::connect(url).await?;
             Ok(Arc::new(record::Records::new(store, losses)))
         }
-        #[cfg(not(feature = "server"))]
-        "keylatch" => {
-            let _ = rest;
-            Err(ConnectError::Url(
-                "keylatch: was not compiled in: enable the feature `server`".into(),
-            ))
-        }
-        #[cfg(not(feature = "tls"))]
-        "keylatchs" => Err(ConnectError::Url(
-            "keylatchs: was not compiled in: enable the feature `tls`".into(),
-        )),
-        _ => Err(unknown(url)),
+        _ => Err(match Capabilities::of(url).and_then(|known| known.feature) {
+            Some(feature) => ConnectError::Url(format!(
+                "{scheme}: was not compiled in: enable the feature `{}`",
+                if scheme == "keylatchs" { "tls" } else { feature }
+            )),
+            None => unknown(url),
+        }),
     }
 }
 
-fn unknown(url: &str) -> ConnectError {
+pub(crate) fn unknown(url: &str) -> ConnectError {
     ConnectError::Url(format!(
         "'{url}' names no strategy: there are memory:, sqlite:PATH, redis:// (rediss:// with TLS, \
          redis+sentinel://), postgres://, etcd:// (etcds://) and keylatch://HOST:PORT[,HOST:PORT...] \

@@ -8,46 +8,34 @@ use std::time::Duration;
 
 use common::{Place, SOON, eventually};
 use keylatch::{
-    ANY, Cause, Fence, LockError, Locks, LocksQuery, Lost, Mode, PromoteError, Released, RequestId,
-    RunError, resource,
+    ANY, Cause, Event, Fence, ListError, LockError, Locks, LocksQuery, Lost, Mode, PromoteError,
+    Released, RequestId, RunError, resource,
 };
 
-/// Each function below against each strategy: those that every one must do, then those that only a
-/// table with a memory can, then what the others say instead.
+/// Each function below against each strategy. What a strategy promises
+/// ([`keylatch::Locks::capabilities`]) must work, and what it does not must be refused clearly; the
+/// functions that depend on it look there.
 macro_rules! conformance {
-    ([$($name:ident),* $(,)?], [$($table:ident),* $(,)?], [$($record:ident),* $(,)?]) => {
-        mod memory {
-            $(#[test] fn $name() { super::common::run(super::Place::Memory, super::$name); })*
-            $(#[test] fn $table() { super::common::run(super::Place::Memory, super::$table); })*
-        }
-        mod server {
-            $(#[test] fn $name() { super::common::run(super::Place::Server, super::$name); })*
-            $(#[test] fn $table() { super::common::run(super::Place::Server, super::$table); })*
-        }
-        mod durable_server {
-            $(#[test] fn $name() { super::common::run(super::Place::Durable, super::$name); })*
-            $(#[test] fn $table() { super::common::run(super::Place::Durable, super::$table); })*
-        }
-        mod postgres {
-            $(#[test] fn $name() { super::common::run(super::Place::Postgres, super::$name); })*
-            $(#[test] fn $record() { super::common::run(super::Place::Postgres, super::$record); })*
-        }
-        mod etcd {
-            $(#[test] fn $name() { super::common::run(super::Place::Etcd, super::$name); })*
-            $(#[test] fn $record() { super::common::run(super::Place::Etcd, super::$record); })*
-        }
-        mod redis {
-            $(#[test] fn $name() { super::common::run(super::Place::Redis, super::$name); })*
-            $(#[test] fn $record() { super::common::run(super::Place::Redis, super::$record); })*
-        }
-        mod sqlite {
-            $(#[test] fn $name() { super::common::run(super::Place::Sqlite, super::$name); })*
-            $(#[test] fn $record() { super::common::run(super::Place::Sqlite, super::$record); })*
+    ([$($module:ident: $place:ident),* $(,)?], $names:tt) => {
+        $(conformance!(@ $module $place $names);)*
+    };
+    (@ $module:ident $place:ident [$($name:ident),* $(,)?]) => {
+        mod $module {
+            $(#[test] fn $name() { super::common::run(super::Place::$place, super::$name); })*
         }
     };
 }
 
 conformance!(
+    [
+        memory: Memory,
+        sqlite: Sqlite,
+        redis: Redis,
+        postgres: Postgres,
+        etcd: Etcd,
+        server: Server,
+        durable_server: Durable,
+    ],
     [
         a_lock_is_exclusive_until_it_is_released,
         tokens_grow,
@@ -60,26 +48,22 @@ conformance!(
         optimistic_locks_are_promoted_and_the_others_told,
         a_lease_is_renewed_as_long_as_the_guard_lives,
         without_renewal_the_lease_ends_and_its_holder_knows,
+        the_shortest_lease_ends,
         a_longest_hold_ends_whatever_is_renewed,
         a_revoked_holder_is_told_why,
         a_dropped_request_leaves_nothing_behind,
         a_dropped_guard_releases_before_what_is_asked_later,
         the_same_id_gets_the_same_lock_and_no_other,
+        an_ended_id_is_not_granted_again,
+        deadlocks_are_refused_to_those_who_ask,
+        events_are_told,
         a_task_runs_under_its_lock_and_errors_release_it,
         a_task_whose_lock_is_lost_is_stopped,
         lists_show_who_holds_and_who_waits,
         bad_requests_are_refused_with_a_reason,
         no_update_is_lost,
-    ],
-    [an_ended_id_is_not_granted_again, deadlocks_are_refused_to_those_who_ask,],
-    [what_it_cannot_do_is_refused_clearly,]
+    ]
 );
-
-async fn what_it_cannot_do_is_refused_clearly(locks: Locks) {
-    let refused = locks.lock("k").owner("ann").detect().await;
-    let Err(LockError::Invalid(text)) = refused else { panic!("{refused:?}") };
-    assert!(text.contains("cannot detect deadlocks"), "{text}");
-}
 
 async fn a_lock_is_exclusive_until_it_is_released(locks: Locks) {
     let first = locks.lock("k").owner("ann").await.unwrap();
@@ -119,6 +103,7 @@ async fn readers_share_and_a_writer_waits_for_them(locks: Locks) {
 }
 
 async fn order_is_that_of_arrival(locks: Locks) {
+    assert!(locks.capabilities().fair, "the order below is then another one");
     let first = locks.lock("k").await.unwrap();
     let order = Arc::new(parking_lot::Mutex::new(Vec::new()));
     let mut tasks = Vec::new();
@@ -166,6 +151,10 @@ async fn a_wildcard_overlaps_what_it_covers(locks: Locks) {
 async fn several_keys_are_all_or_none(locks: Locks) {
     let b = locks.lock("b").await.unwrap();
     let both = || locks.lock("a").also("b").also("c");
+    if !locks.capabilities().several_names {
+        let refused = both().try_now().await;
+        return assert!(matches!(refused, Err(LockError::Invalid(_))), "{refused:?}");
+    }
     assert!(matches!(both().try_now().await, Err(LockError::Busy(_))));
     assert!(locks.lock("a").try_now().await.is_ok(), "nothing of it was taken");
     b.release().await;
@@ -225,6 +214,14 @@ async fn without_renewal_the_lease_ends_and_its_holder_knows(locks: Locks) {
     assert_eq!(guard.release().await, Released::NotHeld);
 }
 
+async fn the_shortest_lease_ends(locks: Locks) {
+    let shortest = locks.capabilities().shortest_lease;
+    let guard = locks.lock("k").lease(Duration::from_nanos(1)).no_renew().await.unwrap();
+    assert!(guard.ends().is_some_and(|left| left <= shortest), "{:?}", guard.ends());
+    assert_eq!(guard.lost().await, Lost::Expired);
+    assert!(locks.lock("k").wait(SOON).await.is_ok());
+}
+
 async fn a_longest_hold_ends_whatever_is_renewed(locks: Locks) {
     let ask = locks.lock("k").lease(Duration::from_millis(700));
     let guard = ask.max_hold(Duration::from_millis(1_500)).await.unwrap();
@@ -271,11 +268,19 @@ async fn an_ended_id_is_not_granted_again(locks: Locks) {
     let id = RequestId::new("an id that cannot be guessed either");
     locks.lock("k").id(id.clone()).await.unwrap().release().await;
     let again = locks.lock("k").id(id).await;
+    if locks.capabilities().ended_ids.is_none() {
+        return assert!(again.is_ok(), "{again:?}");
+    }
     assert!(matches!(again, Err(LockError::Ended(Cause::Released))), "{again:?}");
 }
 
 async fn deadlocks_are_refused_to_those_who_ask(locks: Locks) {
     let ask = |key: &str, owner: &str| locks.lock(key).owner(owner).detect();
+    if !locks.capabilities().detect {
+        let refused = ask("a", "ann").await;
+        let Err(LockError::Invalid(text)) = refused else { panic!("{refused:?}") };
+        return assert!(text.contains("cannot detect deadlocks"), "{text}");
+    }
     let _a = ask("a", "ann").await.unwrap();
     let _b = ask("b", "bob").await.unwrap();
     let waiting = tokio::spawn(ask("b", "ann").into_future());
@@ -285,6 +290,17 @@ async fn deadlocks_are_refused_to_those_who_ask(locks: Locks) {
     cycle.sort_unstable();
     assert_eq!(cycle, ["ann", "bob"]);
     waiting.abort();
+}
+
+async fn events_are_told(locks: Locks) {
+    let watch = locks.watch().await;
+    if !locks.capabilities().watch {
+        let Err(ListError::Refused(text)) = watch else { panic!("it watches") };
+        return assert!(text.contains("does not tell what happens"), "{text}");
+    }
+    let held = locks.lock("k").await.unwrap();
+    locks.revoke(held.token(), "enough").await.unwrap();
+    assert!(matches!(watch.unwrap().next().await, Some(Event::Lost { .. })));
 }
 
 async fn a_task_runs_under_its_lock_and_errors_release_it(locks: Locks) {

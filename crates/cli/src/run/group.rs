@@ -17,8 +17,17 @@ use crate::signals;
 pub(super) struct Group {
     child: Child,
     id: Pid,
-    /// Becomes true when the command has ended. It is not reaped then, so its id stays its own.
-    ended: watch::Receiver<bool>,
+    /// What was last seen of the command.
+    state: watch::Receiver<State>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Runs,
+    /// It was stopped by this signal; it may have been continued since.
+    Stopped(i32),
+    /// It has ended, and is not reaped, so its id stays its own.
+    Ended,
 }
 
 /// How often it is looked whether the others of the group have ended too.
@@ -32,12 +41,13 @@ impl Group {
         let mut command = Command::new(&words[0]);
         let child = command.args(&words[1..]).envs(environment).process_group(0).spawn()?;
         let id = Pid::from_child(&child);
-        let (end, ended) = watch::channel(false);
-        let mut group = Group { child, id, ended };
+        let (tell, state) = watch::channel(State::Runs);
+        let mut group = Group { child, id, state };
         let wait = move || {
-            let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-            while matches!(waitid(WaitId::Pid(id), options), Err(Errno::INTR)) {}
-            let _ = end.send(true);
+            while let Some(signal) = next_stop(id) {
+                let _ = tell.send(State::Stopped(signal));
+            }
+            let _ = tell.send(State::Ended);
         };
         // A command that nobody looks after must not run.
         if let Err(error) = std::thread::Builder::new().name("child".into()).spawn(wait) {
@@ -55,7 +65,18 @@ impl Group {
 
     /// The command itself has ended. Cancel safe.
     pub(super) async fn ended(&mut self) {
-        drop(self.ended.wait_for(|ended| *ended).await);
+        drop(self.state.wait_for(|state| *state == State::Ended).await);
+    }
+
+    /// What becomes of the command itself. Cancel safe.
+    pub(super) async fn next(&mut self) -> State {
+        // If nobody can tell any more, the last has been told, and that was its end.
+        drop(self.state.changed().await);
+        *self.state.borrow_and_update()
+    }
+
+    pub(super) fn id(&self) -> Pid {
+        self.id
     }
 
     /// TERM, and KILL for what is left after that time.
@@ -80,10 +101,34 @@ impl Group {
         self.ended().await;
     }
 
-    /// As a shell has it. To be called when the command has ended.
-    pub(super) fn code(&mut self) -> io::Result<u8> {
-        let status: ExitStatus = self.child.wait()?;
-        let code = status.code().map(|code| u8::try_from(code).unwrap_or(u8::MAX));
-        Ok(code.or_else(|| status.signal().map(signals::code)).unwrap_or(u8::MAX))
+    /// How it ended. To be called when it has.
+    pub(super) fn status(&mut self) -> io::Result<ExitStatus> {
+        self.child.wait()
+    }
+}
+
+/// As a shell has it.
+pub(super) fn code(status: ExitStatus) -> u8 {
+    let code = status.code().map(|code| u8::try_from(code).unwrap_or(u8::MAX));
+    code.or_else(|| status.signal().map(signals::code)).unwrap_or(u8::MAX)
+}
+
+/// Waits until a process is stopped, and by which signal; `None` if it has ended.
+fn next_stop(id: Pid) -> Option<i32> {
+    loop {
+        let either = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
+        match waitid(WaitId::Pid(id), either) {
+            Err(Errno::INTR) | Ok(None) => {}
+            Ok(Some(status)) if status.stopped() => {
+                // Taken, so that it is told once. It may have been continued or killed meanwhile.
+                let taken = waitid(WaitId::Pid(id), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG);
+                if let Ok(Some(taken)) = taken
+                    && let Some(signal) = taken.stopping_signal()
+                {
+                    return Some(signal);
+                }
+            }
+            Ok(Some(_)) | Err(_) => return None,
+        }
     }
 }

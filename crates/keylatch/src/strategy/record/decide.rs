@@ -14,6 +14,8 @@ use crate::guard::Lost;
 /// How long a waiter lives without a sign of life. It gives three, and a grant that it does not
 /// confirm lasts as long.
 pub(super) const LIVE_MS: u64 = 3_000;
+/// How many may wait for one key: every decision reads all of them.
+const WAITERS: u64 = 1_000;
 /// Records are kept a little longer than they count.
 const MARGIN_MS: u64 = 60_000;
 /// How long a note that a lock was lost is kept.
@@ -172,7 +174,8 @@ impl Scene {
         let mut standings: Vec<Standing> = alive.cloned().collect();
         standings.sort_by_key(|standing| standing.seq);
         let counters = Counters { now: self.view.now, token: FRESH, seq: FRESH };
-        Table::from_standings(Settings::default(), counters, 0, standings)
+        let settings = Settings { waiters: WAITERS, ..Settings::default() };
+        Table::from_standings(settings, counters, 0, standings)
             .map_err(|error| Nonsense(format!("records that contradict each other: {error}")))
     }
 
