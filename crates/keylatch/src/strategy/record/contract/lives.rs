@@ -71,7 +71,6 @@ pub(crate) async fn a_lapsed_waiter_is_not_revived(ground: &impl Ground) {
     let waiters = vec![(ann.clone(), vec![name("k")]), (bob.clone(), vec![name("k")])];
     assert_eq!(store.touch(waiters, LONG_MS).await.unwrap(), [false, true]);
     assert!(!lives(store, "k", ann.seq).await, "a dead one was revived");
-    // Bob lives, and his life was not shortened by a touch for less.
     assert!(lives(store, "k", bob.seq).await);
 }
 

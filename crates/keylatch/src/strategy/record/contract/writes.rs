@@ -47,6 +47,40 @@ pub(crate) async fn a_version_means_that_one(ground: &impl Ground) {
     refused(store, expect(second)).await;
 }
 
+/// What most locks are: nobody else is there.
+pub(crate) async fn an_idle_lock_is_taken_and_left(ground: &impl Ground) {
+    let store = &*ground.open().await;
+    let mut last = 0;
+    let leave = |version| {
+        let left = one(Expect::Version(version), Write::Delete);
+        change([("k", NameChange { last_seq: Some(0), ..left })])
+    };
+    for _ in 0..5 {
+        let taken = done(store, change([("k", one(Expect::Absent, put("1")))])).await;
+        assert!(taken.version > last, "{} after {last}", taken.version);
+        assert_eq!(taken.names["k"], Found { version: 0, last_seq: 0 });
+        let head = read(store, "k").await.head.unwrap();
+        assert_eq!((head.version, &head.bytes[..]), (taken.version, &b"1"[..]));
+        refused(store, leave(taken.version - 1)).await;
+        refused(store, change([("k", one(Expect::Absent, put("2")))])).await;
+        // Somebody came and went.
+        let keep = one(Expect::There, Write::Keep);
+        let come = and_append(change([("k", keep)]), "ann", &["k"]);
+        let ann = come.seq_of(done(store, come.clone()).await.version, 0);
+        let view = refused(store, leave(taken.version)).await;
+        assert_eq!(view.names["k"].queue[0].seq, ann);
+        let gone = removing(Expect::There, Write::Keep, [("ann", ann)]);
+        let gone = done(store, change([("k", gone)])).await;
+        let left = done(store, leave(taken.version)).await;
+        assert_eq!(left.names["k"], Found { version: taken.version, last_seq: 0 });
+        assert!(left.version >= taken.version && left.now >= gone.now, "{left:?}");
+        let none = read(store, "k").await;
+        assert!(none.head.is_none() && none.queue.is_empty());
+        refused(store, leave(taken.version)).await;
+        last = ann.max(left.version);
+    }
+}
+
 /// Rule 2.
 pub(crate) async fn nobody_unseen_may_have_come(ground: &impl Ground) {
     let store = &*ground.open().await;
