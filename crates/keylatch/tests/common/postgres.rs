@@ -79,7 +79,7 @@ impl Drop for Postgres {
     }
 }
 
-/// PgBouncer, which gives a connection of its own only for a transaction. It stops when it is dropped.
+/// A `pgbouncer`, which gives a connection of its own only for a transaction. It stops when it is dropped.
 pub(crate) struct Pooler {
     process: Child,
     port: u16,

@@ -3,10 +3,12 @@
 //! depends on which connection runs it, so it works behind a transaction pooler. Time is PostgreSQL's
 //! own clock. What a fail-over to an asynchronous replica forgets is lost.
 //!
-//! - `link`: the URL, TLS, and which errors leave it open whether something happened.
+//! - `link`: the URL, and which errors leave it open whether something happened.
+//! - `tls`: how much of a certificate is looked at.
 //! - `schema`: made when it is not there; `schema.sql` has the procedure.
 //! - `pool`: some connections. `lane`: changes that wait for one of them go together.
 //! - `call`: changes as arguments. `listen`: LISTEN, or looking where that does not work.
+//! - `sweep`: what nobody needs any more.
 
 mod call;
 mod lane;
@@ -17,6 +19,7 @@ mod schema;
 mod sweep;
 #[cfg(test)]
 mod tests;
+mod tls;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +31,7 @@ use tokio_postgres::types::Type;
 use super::super::Pending;
 use super::store::{Change, Committed, Done, Name, Stand, Store, StoreError, Told, View, Write};
 use crate::error::ConnectError;
-use call::{is_durable, life, locks, nonsense, view};
+use call::{count, is_durable, life, locks, nonsense, place, view};
 use lane::Lane;
 use link::Link;
 use listen::{Mode, Modes};
@@ -131,7 +134,7 @@ async fn touch(
     let (mut who, mut name, mut seq, mut id) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (number, (stand, names)) in waiters.iter().enumerate() {
         for one in names {
-            who.push(number as i32);
+            who.push(count(number));
             name.push(one.as_bytes());
             seq.push(stand.seq.cast_signed());
             id.push(stand.id.to_string().into_bytes());
@@ -151,7 +154,7 @@ async fn touch(
     let touched = touched.map_err(|error| nonsense(&error))?.unwrap_or_default();
     let mut alive = vec![false; waiters.len()];
     for number in touched {
-        alive[number as usize] = true;
+        alive[place(number)] = true;
     }
     Ok(alive)
 }

@@ -124,25 +124,21 @@ impl<'a> Call<'a> {
         let mut records = records(row)?;
         let (mut all, mut at) = (Vec::with_capacity(versions.len()), 0);
         for (version, count) in versions.iter().zip(&self.c_names) {
-            let range = at..at + *count as usize;
+            let range = at..at + place(*count);
             at = range.end;
-            all.push(match version {
-                Some(version) => {
-                    let found = range.map(|n| {
-                        let version = found_version[n].cast_unsigned();
-                        let last_seq = found_last[n].cast_unsigned();
-                        (self.names[n].clone(), Found { version, last_seq })
-                    });
-                    let names = found.collect();
-                    Committed::Done(Done { version: version.cast_unsigned(), now, names })
-                }
-                None => {
-                    let record = |n: usize| records.remove(&n).unwrap_or_default();
-                    let names = range.clone().map(|n| self.names[n].clone());
-                    let names = names.zip(range.map(record)).collect();
-                    Committed::Mismatch(View { now, names })
-                }
-            });
+            let names = range.clone().map(|n| self.names[n].clone());
+            if let Some(version) = version {
+                let found = range.map(|n| Found {
+                    version: found_version[n].cast_unsigned(),
+                    last_seq: found_last[n].cast_unsigned(),
+                });
+                let (version, names) = (version.cast_unsigned(), names.zip(found).collect());
+                all.push(Committed::Done(Done { version, now, names }));
+            } else {
+                let records = range.map(|n| records.remove(&n).unwrap_or_default());
+                let names = names.zip(records).collect();
+                all.push(Committed::Mismatch(View { now, names }));
+            }
         }
         Ok(all)
     }
@@ -249,14 +245,14 @@ fn records(row: &Row) -> Result<BTreeMap<usize, Record>, tokio_postgres::Error> 
     for (((n, version), time), bytes) in heads {
         let (version, time) = (version.cast_unsigned(), time.cast_unsigned());
         let head = Head { version, time, bytes, alive: None };
-        records.entry(n as usize - 1).or_default().head = Some(head);
+        records.entry(place(n - 1)).or_default().head = Some(head);
     }
     let queue = list::<i32>(row, 8)?.into_iter().zip(list::<i64>(row, 9)?);
     let queue = queue.zip(list::<i64>(row, 10)?).zip(list::<i64>(row, 11)?);
     for ((((n, seq), time), until), bytes) in queue.zip(list::<Vec<u8>>(row, 12)?) {
         let (seq, time) = (seq.cast_unsigned(), time.cast_unsigned());
         let waiter = Waiter { seq, time, alive_until: until.cast_unsigned(), bytes };
-        records.entry(n as usize - 1).or_default().queue.push(waiter);
+        records.entry(place(n - 1)).or_default().queue.push(waiter);
     }
     Ok(records)
 }
@@ -291,7 +287,12 @@ fn lock(name: &str) -> i32 {
     ((hash >> 32) as u32 ^ hash as u32).cast_signed()
 }
 
-fn count(count: usize) -> i32 {
+/// Numbers of PostgreSQL, which has none without a sign.
+pub(super) fn place(number: i32) -> usize {
+    usize::try_from(number).unwrap_or_default()
+}
+
+pub(super) fn count(count: usize) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 

@@ -1,16 +1,7 @@
-//! From a URL to a connection: what is ours in it, TLS, and how a server's answers are judged.
+//! From a URL to a connection: what is ours in it, and how a server's answers are judged.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
-};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio_postgres::error::{Severity, SqlState};
@@ -21,6 +12,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use super::super::store::StoreError;
 use super::LIMIT;
 use super::pool::Params;
+use super::tls::{Check, tls};
 
 /// A connection that says nothing is asked after so long whether it still is one.
 const QUIET: Duration = Duration::from_secs(15);
@@ -58,28 +50,16 @@ impl Wire {
         params: Params<'_>,
     ) -> Result<Vec<Row>, Error> {
         let known = self.prepared.iter().position(|(known, _)| std::ptr::eq(*known, text));
-        let known = match known {
-            Some(known) => known,
-            None => {
-                let types: Vec<Type> = params.iter().map(|(_, kind)| kind.clone()).collect();
-                self.prepared.push((text, self.client.prepare_typed(text, &types).await?));
-                self.prepared.len() - 1
-            }
+        let known = if let Some(known) = known {
+            known
+        } else {
+            let types: Vec<Type> = params.iter().map(|(_, kind)| kind.clone()).collect();
+            self.prepared.push((text, self.client.prepare_typed(text, &types).await?));
+            self.prepared.len() - 1
         };
         let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|(value, _)| *value).collect();
         self.client.query(&self.prepared[known].1, &params).await
     }
-}
-
-/// How much of a certificate is looked at.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Check {
-    /// Nothing, as PostgreSQL's own clients do unless they are asked to.
-    Nothing,
-    /// Who signed it.
-    Signer,
-    /// And that it is of this host.
-    Everything,
 }
 
 impl Link {
@@ -153,109 +133,6 @@ fn decode(text: &str) -> Result<String, String> {
         bytes.extend_from_slice(&part.as_bytes()[2..]);
     }
     String::from_utf8(bytes).map_err(|_| wrong())
-}
-
-/// How TLS is spoken, if the server wants it and the URL does not forbid it.
-fn tls(check: Check, roots: Option<&str>) -> Result<MakeRustlsConnect, String> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let verifier = match check {
-        Check::Nothing => Verifier { chain: None, check, provider: Arc::clone(&provider) },
-        _ => {
-            let roots = Arc::new(read_roots(roots)?);
-            let chain = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider));
-            let chain = chain.build().map_err(|error| format!("sslrootcert: {error}"))?;
-            Verifier { chain: Some(chain), check, provider: Arc::clone(&provider) }
-        }
-    };
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(verifier))
-        .with_no_client_auth();
-    Ok(MakeRustlsConnect::new(config))
-}
-
-fn read_roots(path: Option<&str>) -> Result<RootCertStore, String> {
-    let mut roots = RootCertStore::empty();
-    match path {
-        None | Some("system") => {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        }
-        Some(path) => {
-            let read = |error| format!("sslrootcert={path}: {error}");
-            for root in CertificateDer::pem_file_iter(path).map_err(read)? {
-                let added = roots.add(root.map_err(read)?);
-                added.map_err(|error| format!("sslrootcert={path}: {error}"))?;
-            }
-        }
-    }
-    match roots.is_empty() {
-        true => Err("there are no certificates to check the server's with: set sslrootcert".into()),
-        false => Ok(roots),
-    }
-}
-
-/// Looks at as much of a certificate as was asked for. That the server has its key is always checked.
-#[derive(Debug)]
-struct Verifier {
-    chain: Option<Arc<WebPkiServerVerifier>>,
-    check: Check,
-    provider: Arc<CryptoProvider>,
-}
-
-impl std::fmt::Debug for Check {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Check::Nothing => "require",
-            Check::Signer => "verify-ca",
-            Check::Everything => "verify-full",
-        })
-    }
-}
-
-impl ServerCertVerifier for Verifier {
-    fn verify_server_cert(
-        &self,
-        certificate: &CertificateDer<'_>,
-        between: &[CertificateDer<'_>],
-        name: &ServerName<'_>,
-        ocsp: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        let Some(chain) = &self.chain else { return Ok(ServerCertVerified::assertion()) };
-        match chain.verify_server_cert(certificate, between, name, ocsp, now) {
-            // The name is looked at last: all else was right.
-            Err(rustls::Error::InvalidCertificate(
-                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            )) if self.check == Check::Signer => Ok(ServerCertVerified::assertion()),
-            other => other,
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signed, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signed, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
 }
 
 /// What went wrong, with its cause: the client's own text has none.

@@ -26,8 +26,12 @@ struct Direct {
 
 impl Direct {
     fn new() -> Direct {
+        Direct::with(&[])
+    }
+
+    fn with(options: &[&str]) -> Direct {
         let dir = tempfile::tempdir().unwrap();
-        Direct { postgres: server::Postgres::start(dir.path(), &[]), dir }
+        Direct { postgres: server::Postgres::start(dir.path(), options), dir }
     }
 }
 
@@ -109,7 +113,8 @@ async fn refused(url: &str) -> String {
 /// given twice, whatever was forgotten.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crash_forgets_no_grant_and_no_number() {
-    let mut ground = Direct::new();
+    // What is not waited for reaches the disk late.
+    let mut ground = Direct::with(&["wal_writer_delay=10s", "wal_writer_flush_after=1GB"]);
     let url = ground.postgres.url();
     ground.postgres.sql("ALTER ROLE postgres SET synchronous_commit = off");
     let store = Postgres::connect(&url).await.unwrap();
@@ -119,7 +124,8 @@ async fn a_crash_forgets_no_grant_and_no_number() {
         let expect = if round == 0 { Expect::Absent } else { Expect::Version(last) };
         let version = done(&store, granted(expect, &text)).await;
         assert!(version > last, "{version} after {last}");
-        // These are not waited for, and need not come back.
+        // These are not waited for, and need not come back. They are so many that the sequence has written
+        // down more than once how far it is.
         let other = |expect, head| {
             let mut change = granted(expect, "");
             let mut one = change.names.pop_first().unwrap().1;
@@ -128,7 +134,11 @@ async fn a_crash_forgets_no_grant_and_no_number() {
             change
         };
         let nobody = Put { bytes: Vec::new(), keep_ms: Some(1), holders: Vec::new() };
-        drop(store.commit(other(Expect::Absent, Write::Put(nobody))).await);
+        drop(store.commit(other(Expect::Absent, Write::Put(nobody.clone()))).await);
+        let again = || other(Expect::There, Write::Put(nobody.clone()));
+        for _ in 0..100 {
+            done(&store, again()).await;
+        }
         let gone = done(&store, other(Expect::There, Write::Delete)).await;
         ground.postgres.crash();
         ground.postgres.restart();
