@@ -25,10 +25,7 @@ fn main() -> ExitCode {
                 time = Duration::from_secs(u64::from(number));
             }
             _ => {
-                eprintln!(
-                    "bench-strategies [--only {}] [--rounds 3] [--seconds 3]",
-                    ALL.join("|")
-                );
+                eprintln!("bench-strategies [--only {}] [--rounds 3] [--seconds 3]", ALL.join("|"));
                 return ExitCode::from(2);
             }
         }

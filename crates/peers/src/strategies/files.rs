@@ -84,7 +84,9 @@ pub fn run(rounds: usize, time: Duration) {
             result.sort_by(|a, b| a.0.total_cmp(&b.0));
         }
         let ours = results[0][rounds / 2].0;
-        for (name, result) in ["keylatch, sqlite (durable)", "flock (keeps nothing)"].iter().zip(&results) {
+        for (name, result) in
+            ["keylatch, sqlite (durable)", "flock (keeps nothing)"].iter().zip(&results)
+        {
             let (rate, spread) = result[rounds / 2];
             println!("  {name:<34} {rate:>10.0} {:>7.4} {spread:>7.2}", ours / rate);
         }

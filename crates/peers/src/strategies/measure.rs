@@ -1,4 +1,5 @@
 //! Lock and release, over and over, by many tasks.
+#![allow(clippy::cast_precision_loss, clippy::cast_sign_loss)] // counts are small, and so is the error
 
 use std::future::Future;
 use std::pin::Pin;
@@ -69,12 +70,7 @@ pub async fn measure(subject: &Subject, load: Load, time: Duration) -> Outcome {
     let at = |part: f64| all[((all.len() - 1) as f64 * part) as usize];
     let least = counts.iter().min().copied().unwrap_or(0).max(1) as f64;
     let most = counts.iter().max().copied().unwrap_or(0) as f64;
-    Outcome {
-        rate: all.len() as f64 / elapsed,
-        p50: at(0.5),
-        p99: at(0.99),
-        spread: most / least,
-    }
+    Outcome { rate: all.len() as f64 / elapsed, p50: at(0.5), p99: at(0.99), spread: most / least }
 }
 
 /// All subjects under a load, in turn, several times; the middle of each, printed beside the others.

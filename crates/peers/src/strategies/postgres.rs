@@ -32,7 +32,7 @@ fn row(clients: Vec<Arc<Mutex<Client>>>) -> Subject {
             let client = Arc::clone(&client);
             Box::pin(async move {
                 let mut client = client.lock().await;
-                let holder = task as i64;
+                let holder = i64::try_from(task).unwrap_or(0);
                 loop {
                     let change = client.transaction().await.expect("BEGIN");
                     let row = "SELECT holder FROM bench_locks WHERE name = $1 FOR UPDATE";
@@ -84,8 +84,7 @@ pub async fn run(rounds: usize, time: Duration) {
                 INSERT INTO bench_locks SELECT 'bench:' || n FROM generate_series(0, 63) n";
     setup.batch_execute(rows).await.expect("a table");
     let clients = clients(&postgres.url()).await;
-    let subjects =
-        [keylatch(&postgres.url()).await, row(clients.clone()), advisory(clients)];
+    let subjects = [keylatch(&postgres.url()).await, row(clients.clone()), advisory(clients)];
     let loads = [
         Load { name: "one at a time", tasks: 1, keys: 1 },
         Load { name: "own keys", tasks: 64, keys: 64 },

@@ -12,7 +12,8 @@ use super::servers::Redis;
 /// `SET NX PX` and a script that compares and deletes; whoever is refused asks again after 1 ms.
 async fn plain(url: &str) -> Subject {
     let client = redis::Client::open(url).expect("an address");
-    let connection = client.get_multiplexed_async_connection().await.expect("the Redis just started");
+    let connection =
+        client.get_multiplexed_async_connection().await.expect("the Redis just started");
     let release = Arc::new(Script::new(
         "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0",
     ));

@@ -198,7 +198,9 @@ impl Scene {
             })
             .collect();
         let asked = |id: &RequestId| {
-            commands.iter().position(|command| matches!(command, Command::Acquire(ask) if ask.id == *id))
+            commands
+                .iter()
+                .position(|command| matches!(command, Command::Acquire(ask) if ask.id == *id))
         };
         let mut granted = Vec::new();
         for at in 0..events.len() {
@@ -241,11 +243,12 @@ impl Scene {
         });
         let leased: BTreeSet<&RequestId> =
             holders.flatten().filter(|holder| holder.leased).map(|holder| &holder.id).collect();
-        let measures = commands.iter().zip(&replies).any(|(command, reply)| match (command, reply) {
-            (Command::Acquire(ask), Reply::Granted(_)) => !leased.contains(&ask.id),
-            (Command::Renew(Target::Id(id), _), Reply::Renewed(_)) => !leased.contains(id),
-            _ => false,
-        });
+        let measures =
+            commands.iter().zip(&replies).any(|(command, reply)| match (command, reply) {
+                (Command::Acquire(ask), Reply::Granted(_)) => !leased.contains(&ask.id),
+                (Command::Renew(Target::Id(id), _), Reply::Renewed(_)) => !leased.contains(id),
+                _ => false,
+            });
         Ok(Decision { replies, granted, lost, measures, change })
     }
 

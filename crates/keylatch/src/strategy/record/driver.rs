@@ -154,16 +154,12 @@ impl<S: Store> Shared<S> {
             let jobs = std::mem::take(&mut batch.jobs);
             let (mut commands, mut asked) = (Vec::new(), Vec::new());
             for job in jobs {
-                match job.command {
-                    Some(command) => {
-                        commands.push(command);
-                        asked.push(job.done);
-                    }
-                    None => {
-                        let reply = Reply::Done;
-                        let since = Moment::now();
-                        drop(job.done.send(Ok(Acted { reply, since, seq: 0, repeated: false })));
-                    }
+                if let Some(command) = job.command {
+                    commands.push(command);
+                    asked.push(job.done);
+                } else {
+                    let (reply, since) = (Reply::Done, Moment::now());
+                    drop(job.done.send(Ok(Acted { reply, since, seq: 0, repeated: false })));
                 }
             }
             if !commands.is_empty() {
@@ -199,7 +195,7 @@ impl<S: Store> Shared<S> {
                 Err(Failure::Store(error)) if since.elapsed() < PATIENCE => {
                     tracing::debug!(error.text, "the store is asked again");
                     repeated |= error.unknown;
-                    names.iter().for_each(|name| self.known.lock().forget(name));
+                    self.known.lock().forget(names);
                     tokio::time::sleep(RETRY).await;
                 }
                 outcome => {
@@ -299,9 +295,8 @@ impl<S: Store> Shared<S> {
     /// Whether one of these asks again for what it waits for.
     fn stands(&self, commands: &[Command]) -> bool {
         let mine = self.mine.lock();
-        let waits = |id: &RequestId| {
-            matches!(mine.get(id), Some(Ours { state: State::Waits(..), .. }))
-        };
+        let waits =
+            |id: &RequestId| matches!(mine.get(id), Some(Ours { state: State::Waits(..), .. }));
         commands.iter().any(|command| matches!(command, Command::Acquire(ask) if waits(&ask.id)))
     }
 
@@ -446,11 +441,7 @@ impl<S: Store> Shared<S> {
     }
 
     /// A command for a request, wherever it is.
-    async fn command(
-        self: &Arc<Self>,
-        id: &RequestId,
-        command: Command,
-    ) -> Result<Acted, Failure> {
+    async fn command(self: &Arc<Self>, id: &RequestId, command: Command) -> Result<Acted, Failure> {
         let names = self.find(id).await?;
         self.submit(names, Some(command)).await.unwrap_or_else(|_| Err(Failure::ended()))
     }
@@ -515,8 +506,7 @@ impl<S: Store> Strategy for Records<S> {
             match &granted {
                 // Released meanwhile: that is behind it in the line.
                 Ok(_) if !mine.set(&id, State::Held) => return Err(LockError::Cancelled),
-                Ok(_) => {}
-                Err(LockError::Unknown(_) | LockError::Cancelled) => {}
+                Ok(_) | Err(LockError::Unknown(_) | LockError::Cancelled) => {}
                 // A second one that asks under an id says nothing of the first.
                 Err(_) if known.is_some() => {}
                 Err(_) => drop(mine.remove(&id)),

@@ -136,8 +136,10 @@ impl Known {
         }
     }
 
-    pub(super) fn forget(&mut self, name: &str) {
-        self.0.remove(name);
+    pub(super) fn forget(&mut self, names: &[Name]) {
+        for name in names {
+            self.0.remove(name);
+        }
     }
 
     pub(super) fn forget_all(&mut self) {
@@ -146,7 +148,8 @@ impl Known {
 
     /// Somebody has written it since.
     pub(super) fn outdated(&mut self, name: &str, version: u64) {
-        let older = |entry: &Entry| entry.record.head.as_ref().is_none_or(|head| head.version < version);
+        let older =
+            |entry: &Entry| entry.record.head.as_ref().is_none_or(|head| head.version < version);
         if version == 0 || self.0.get(name).is_some_and(older) {
             self.0.remove(name);
         }

@@ -140,7 +140,10 @@ impl Mine {
     }
 
     /// Those on these names.
-    pub(super) fn on(&self, names: &BTreeMap<Name, super::store::Record>) -> Vec<(RequestId, State)> {
+    pub(super) fn on(
+        &self,
+        names: &BTreeMap<Name, super::store::Record>,
+    ) -> Vec<(RequestId, State)> {
         let here = |ours: &&Ours| ours.names.iter().any(|name| names.contains_key(name));
         let here = self.requests.values().filter(here);
         here.map(|ours| (ours.ask.id.clone(), ours.state.clone())).collect()

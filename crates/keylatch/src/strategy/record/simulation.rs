@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use keylatch_table::{ANY, Acquire, Field, Mode, Part, Party, RequestId, Resource, Standing, rules};
+use keylatch_table::{
+    ANY, Acquire, Field, Mode, Part, Party, RequestId, Resource, Standing, rules,
+};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -145,10 +147,13 @@ impl World {
                 version = entry.own_counter;
             }
             let before = entry.clone();
-            found.insert(name.clone(), Found {
-                version: entry.head.as_ref().map_or(0, |head| head.version),
-                last_seq: entry.queue.last().map_or(0, |(_, waiter)| waiter.seq),
-            });
+            found.insert(
+                name.clone(),
+                Found {
+                    version: entry.head.as_ref().map_or(0, |head| head.version),
+                    last_seq: entry.queue.last().map_or(0, |(_, waiter)| waiter.seq),
+                },
+            );
             match &one.head {
                 Write::Keep => {}
                 Write::Delete => entry.head = None,
@@ -168,7 +173,7 @@ impl World {
             if let Some(head) = &after.head
                 && written
             {
-                self.check(&mut state.tokens, name, &before, (client, head), now);
+                World::check(&mut state.tokens, name, &before, (client, head), now);
             }
         }
         for (at, append) in change.appends.iter().enumerate() {
@@ -178,7 +183,9 @@ impl World {
                 let seq = change.seq_of(version, at);
                 let alive_until = now + append.live_ms;
                 let bytes = append.bytes.clone();
-                entry.queue.push((append.id.clone(), Waiter { seq, time: now, alive_until, bytes }));
+                entry
+                    .queue
+                    .push((append.id.clone(), Waiter { seq, time: now, alive_until, bytes }));
             }
         }
         if self.sabotage != Sabotage::OwnCounter {
@@ -197,7 +204,6 @@ impl World {
 
     /// What a write grants passes nobody who lives and is in its way, and has a larger token.
     fn check(
-        &self,
         tokens: &mut BTreeMap<Name, u64>,
         name: &Name,
         before: &Entry,
