@@ -157,14 +157,15 @@ pub(super) struct CallOne<'a> {
 }
 
 impl<'a> CallOne<'a> {
-    /// If the change is like that.
+    /// If the change is like that. Whoever does not care who waits has most likely seen somebody.
     pub(super) fn new(change: &'a Change) -> Option<CallOne<'a>> {
         let (name, one) = change.names.first_key_value()?;
         let alone = change.names.len() == 1
             && change.appends.is_empty()
             && change.numbers <= IN_ONE_DRAW
             && one.remove.is_empty()
-            && !one.tell;
+            && !one.tell
+            && one.last_seq.map_or(one.expect == Expect::Absent, |seq| seq == 0);
         let (write, bytes, keep_ms) = write(&one.head);
         (alone && write != KEEP).then(|| CallOne {
             name,
