@@ -18,7 +18,7 @@ use crate::clock::{Clock, wall};
 use crate::config::{Config, ConfigError};
 use crate::listener::{Speaks, enqueue, resp};
 use crate::log::raft::{Node, NodeError};
-use crate::turn::{FIRST_CONNECTION, Turns};
+use crate::turn::{FIRST_CONNECTION, KEEP, Turns};
 
 const STOP: Token = Token(0);
 const RESP: Token = Token(1);
@@ -211,6 +211,7 @@ const EVENTS: usize = 1_024;
 impl Serving {
     fn run_in_memory(&mut self) -> Result<(), ServerError> {
         let mut events = Events::with_capacity(EVENTS);
+        let mut applied: Vec<Applied> = Vec::new();
         loop {
             let stopping = self.is_stopping();
             let timeout = if stopping { Duration::ZERO } else { self.timeout() };
@@ -224,13 +225,12 @@ impl Serving {
             }
             while self.turns.has_batch() {
                 let mut batch = self.turns.take_batch();
-                let commands = std::mem::take(&mut batch.commands);
                 let now = self.clock.now();
                 let mut table = self.table.lock();
-                let applied: Vec<Applied> =
-                    commands.into_iter().map(|command| table.apply(now, command)).collect();
+                applied.extend(batch.commands.drain(..).map(|command| table.apply(now, command)));
                 drop(table);
-                self.turns.finish(batch, applied);
+                self.turns.finish(batch, applied.drain(..));
+                applied.shrink_to(KEEP);
                 self.turns.send();
             }
             self.turns.send();
@@ -268,17 +268,16 @@ impl Serving {
                 self.turns.dismiss_waiters();
             }
             while self.turns.has_batch() {
-                let mut batch = self.turns.take_batch();
-                let commands = std::mem::take(&mut batch.commands);
-                let applied = match commands.is_empty() {
+                let batch = self.turns.take_batch();
+                let applied = match batch.commands.is_empty() {
                     true => Some(Vec::new()),
-                    false => node.commit(self.clock.now(), &commands).await?,
+                    false => node.commit(self.clock.now(), &batch.commands).await?,
                 };
                 if let Some(applied) = applied {
                     self.turns.finish(batch, applied);
                 } else {
                     self.stalled = Some(Instant::now() + STALL);
-                    self.turns.finish_without_room(batch, commands);
+                    self.turns.finish_without_room(batch);
                 }
                 self.turns.send();
             }

@@ -32,6 +32,8 @@ use answers::no_room;
 const PER_TURN: usize = 256;
 /// Bytes of requests in one turn, of all connections together: a turn is one write to the log.
 const TURN_BYTES: usize = 4 * 1024 * 1024;
+/// A turn keeps room for this many requests; most have fewer.
+pub(crate) const KEEP: usize = 4_096;
 /// Bytes that are read at once.
 const READ: usize = 64 * 1024;
 /// Connections are numbered behind the listeners and the waker.
@@ -57,6 +59,15 @@ enum Work {
 impl Batch {
     pub(crate) fn is_empty(&self) -> bool {
         self.works.is_empty()
+    }
+
+    /// The same room, empty, for another turn; what a burst has taken is given back.
+    fn emptied(mut self) -> Batch {
+        self.commands.clear();
+        self.works.clear();
+        self.commands.shrink_to(KEEP);
+        self.works.shrink_to(KEEP);
+        Batch { bytes: 0, ..self }
     }
 }
 
@@ -119,6 +130,8 @@ pub(crate) struct Turns {
     random: StdRng,
     outbox: Outbox,
     batch: Batch,
+    /// The room of the last turn, for the next one.
+    spare: Batch,
     /// Connections with more to read, or to take from what was read.
     again: VecDeque<ConnectionId>,
     /// Connections with something to send.
@@ -148,6 +161,7 @@ impl Turns {
             random: StdRng::from_os_rng(),
             outbox: Outbox::default(),
             batch: Batch::default(),
+            spare: Batch::default(),
             again: VecDeque::new(),
             dirty: Vec::new(),
             room: vec![0; READ],
@@ -446,7 +460,7 @@ impl Turns {
 
     /// What has been asked for in this turn.
     pub(crate) fn take_batch(&mut self) -> Batch {
-        std::mem::take(&mut self.batch)
+        std::mem::replace(&mut self.batch, std::mem::take(&mut self.spare))
     }
 
     fn is_there(&self, id: ConnectionId) -> bool {
