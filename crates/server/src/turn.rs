@@ -458,8 +458,10 @@ impl Turns {
         !self.batch.is_empty()
     }
 
-    /// What has been asked for in this turn.
+    /// What has been asked for in this turn. Whoever holds something that ends in it has been
+    /// answered in an earlier one, so who is to be told is known now.
     pub(crate) fn take_batch(&mut self) -> Batch {
+        self.table.lock().tell_expired(self.outbox.wants_losses());
         std::mem::replace(&mut self.batch, std::mem::take(&mut self.spare))
     }
 
