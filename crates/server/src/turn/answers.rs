@@ -9,11 +9,7 @@ use crate::outbox::{Concerned, Waiter};
 
 impl Turns {
     /// Everyone gets an answer. The changes have been applied, with these outcomes.
-    pub(crate) fn finish(
-        &mut self,
-        mut batch: Batch,
-        applied: impl IntoIterator<Item = Applied>,
-    ) {
+    pub(crate) fn finish(&mut self, mut batch: Batch, applied: impl IntoIterator<Item = Applied>) {
         let mut applied = applied.into_iter();
         for (id, work) in batch.works.drain(..) {
             match work {
