@@ -60,6 +60,15 @@ impl Writer<'_> {
         self.out.extend_from_slice(b"\r\n");
     }
 
+    /// Text or bytes of that length, which `write` appends.
+    pub fn bulk_with(&mut self, length: usize, write: impl FnOnce(&mut Vec<u8>)) {
+        self.line(b'$', length);
+        let end = self.out.len() + length;
+        write(self.out);
+        debug_assert_eq!(self.out.len(), end, "as long as announced");
+        self.out.extend_from_slice(b"\r\n");
+    }
+
     /// Nothing.
     pub fn null(&mut self) {
         let null: &[u8] = match self.protocol {
@@ -120,9 +129,10 @@ mod tests {
             writer.integer(-1);
             writer.unsigned(u64::MAX);
             writer.bulk(b"ab");
+            writer.bulk_with(3, |out| out.extend_from_slice(b"cde"));
             writer.array(3);
         };
-        let text = "+OK\r\n-SYNTAX two  lines\r\n:-1\r\n:9223372036854775807\r\n$2\r\nab\r\n*3\r\n";
+        let text = "+OK\r\n-SYNTAX two  lines\r\n:-1\r\n:9223372036854775807\r\n$2\r\nab\r\n$3\r\ncde\r\n*3\r\n";
         assert_eq!(written(Protocol::Resp2, all), text);
         assert_eq!(written(Protocol::Resp3, all), text);
     }

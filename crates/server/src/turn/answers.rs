@@ -108,6 +108,7 @@ impl Turns {
         }
         let connection = &mut self.connections[id.at];
         if let (Answer::Resp(resp::Answer::Unlock(request)), Reply::Released) = (answer, reply)
+            && !connection.held.is_empty()
             && connection.held.remove(request)
         {
             self.outbox.forget_held(request);
