@@ -268,10 +268,10 @@ impl Serving {
                 self.turns.dismiss_waiters();
             }
             while self.turns.has_batch() {
-                let batch = self.turns.take_batch();
+                let mut batch = self.turns.take_batch();
                 let applied = match batch.commands.is_empty() {
                     true => Some(Vec::new()),
-                    false => node.commit(self.clock.now(), &batch.commands).await?,
+                    false => node.commit(self.clock.now(), &mut batch.commands).await?,
                 };
                 if let Some(applied) = applied {
                     self.turns.finish(batch, applied);
