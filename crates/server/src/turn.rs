@@ -137,6 +137,8 @@ pub(crate) struct Turns {
     /// Connections with something to send.
     dirty: Vec<usize>,
     room: Vec<u8>,
+    /// When this turn began: near enough for everything that is measured in seconds.
+    began: Instant,
     swept: Instant,
     /// The log's disk is full: no new acquisitions.
     pub(crate) full: bool,
@@ -165,6 +167,7 @@ impl Turns {
             again: VecDeque::new(),
             dirty: Vec::new(),
             room: vec![0; READ],
+            began: Instant::now(),
             swept: Instant::now(),
             full: false,
             later: Vec::new(),
@@ -229,8 +232,9 @@ impl Turns {
         }
     }
 
-    /// Those that had more than their share in the last turn, or were held back.
+    /// A turn begins, with those that had more than their share in the last one, or were held back.
     pub(crate) fn resume(&mut self) {
+        self.began = Instant::now();
         for _ in 0..self.again.len() {
             let Some(id) = self.again.pop_front() else { return };
             if self.is_there(id) {
@@ -289,7 +293,7 @@ impl Turns {
             Incoming::Nothing => connection.readable = false,
             Incoming::End => self.end(at),
             Incoming::Bytes(count) => {
-                connection.active = Instant::now();
+                connection.active = self.began;
                 connection.greeted = true;
                 // There is no further event for its end, so it is read until then.
                 let (id, more) = (connection.id, connection.ended || count == room.len());
@@ -471,6 +475,11 @@ impl Turns {
 
     /// Sends what there is to send.
     pub(crate) fn send(&mut self) {
+        if self.dirty.is_empty() {
+            return;
+        }
+        // The log may have taken its time since the turn began.
+        let now = Instant::now();
         let mut dirty = std::mem::take(&mut self.dirty);
         for at in dirty.drain(..) {
             let Some(connection) = self.connections.get_mut(at) else { continue };
@@ -481,7 +490,7 @@ impl Turns {
                 self.close(at);
                 continue;
             }
-            connection.active = Instant::now();
+            connection.active = now;
             let unsent = connection.unsent() > 0;
             if connection.closing && !unsent && connection.open == 0 {
                 self.close(at);
@@ -560,7 +569,7 @@ impl Turns {
 
     /// Cuts off those who have been silent for too long. Once a second is often enough.
     pub(crate) fn sweep(&mut self) {
-        let now = Instant::now();
+        let now = self.began;
         if now - self.swept < std::time::Duration::from_secs(1) {
             return;
         }
