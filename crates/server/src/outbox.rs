@@ -77,6 +77,11 @@ impl Outbox {
         alone
     }
 
+    /// Whether anyone is told when something that is held is lost.
+    pub(crate) fn wants_losses(&self) -> bool {
+        !self.held.is_empty() || !self.subscribers.is_empty()
+    }
+
     /// Who is to be told of an event; they are not waiting, or holding, any more.
     pub(crate) fn concerned(&mut self, event: &Event) -> Concerned {
         match event {

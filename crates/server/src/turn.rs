@@ -32,6 +32,8 @@ use answers::no_room;
 const PER_TURN: usize = 256;
 /// Bytes of requests in one turn, of all connections together: a turn is one write to the log.
 const TURN_BYTES: usize = 4 * 1024 * 1024;
+/// A turn keeps room for this many requests; most have fewer.
+pub(crate) const KEEP: usize = 4_096;
 /// Bytes that are read at once.
 const READ: usize = 64 * 1024;
 /// Connections are numbered behind the listeners and the waker.
@@ -57,6 +59,15 @@ enum Work {
 impl Batch {
     pub(crate) fn is_empty(&self) -> bool {
         self.works.is_empty()
+    }
+
+    /// The same room, empty, for another turn; what a burst has taken is given back.
+    fn emptied(mut self) -> Batch {
+        self.commands.clear();
+        self.works.clear();
+        self.commands.shrink_to(KEEP);
+        self.works.shrink_to(KEEP);
+        Batch { bytes: 0, ..self }
     }
 }
 
@@ -119,11 +130,15 @@ pub(crate) struct Turns {
     random: StdRng,
     outbox: Outbox,
     batch: Batch,
+    /// The room of the last turn, for the next one.
+    spare: Batch,
     /// Connections with more to read, or to take from what was read.
     again: VecDeque<ConnectionId>,
     /// Connections with something to send.
     dirty: Vec<usize>,
     room: Vec<u8>,
+    /// When this turn began: near enough for everything that is measured in seconds.
+    began: Instant,
     swept: Instant,
     /// The log's disk is full: no new acquisitions.
     pub(crate) full: bool,
@@ -148,9 +163,11 @@ impl Turns {
             random: StdRng::from_os_rng(),
             outbox: Outbox::default(),
             batch: Batch::default(),
+            spare: Batch::default(),
             again: VecDeque::new(),
             dirty: Vec::new(),
             room: vec![0; READ],
+            began: Instant::now(),
             swept: Instant::now(),
             full: false,
             later: Vec::new(),
@@ -215,8 +232,9 @@ impl Turns {
         }
     }
 
-    /// Those that had more than their share in the last turn, or were held back.
+    /// A turn begins, with those that had more than their share in the last one, or were held back.
     pub(crate) fn resume(&mut self) {
+        self.began = Instant::now();
         for _ in 0..self.again.len() {
             let Some(id) = self.again.pop_front() else { return };
             if self.is_there(id) {
@@ -275,7 +293,7 @@ impl Turns {
             Incoming::Nothing => connection.readable = false,
             Incoming::End => self.end(at),
             Incoming::Bytes(count) => {
-                connection.active = Instant::now();
+                connection.active = self.began;
                 connection.greeted = true;
                 // There is no further event for its end, so it is read until then.
                 let (id, more) = (connection.id, connection.ended || count == room.len());
@@ -444,9 +462,11 @@ impl Turns {
         !self.batch.is_empty()
     }
 
-    /// What has been asked for in this turn.
+    /// What has been asked for in this turn. Whoever holds something that ends in it has been
+    /// answered in an earlier one, so who is to be told is known now.
     pub(crate) fn take_batch(&mut self) -> Batch {
-        std::mem::take(&mut self.batch)
+        self.table.lock().tell_expired(self.outbox.wants_losses());
+        std::mem::replace(&mut self.batch, std::mem::take(&mut self.spare))
     }
 
     fn is_there(&self, id: ConnectionId) -> bool {
@@ -455,6 +475,11 @@ impl Turns {
 
     /// Sends what there is to send.
     pub(crate) fn send(&mut self) {
+        if self.dirty.is_empty() {
+            return;
+        }
+        // The log may have taken its time since the turn began.
+        let now = Instant::now();
         let mut dirty = std::mem::take(&mut self.dirty);
         for at in dirty.drain(..) {
             let Some(connection) = self.connections.get_mut(at) else { continue };
@@ -465,7 +490,7 @@ impl Turns {
                 self.close(at);
                 continue;
             }
-            connection.active = Instant::now();
+            connection.active = now;
             let unsent = connection.unsent() > 0;
             if connection.closing && !unsent && connection.open == 0 {
                 self.close(at);
@@ -544,7 +569,7 @@ impl Turns {
 
     /// Cuts off those who have been silent for too long. Once a second is often enough.
     pub(crate) fn sweep(&mut self) {
-        let now = Instant::now();
+        let now = self.began;
         if now - self.swept < std::time::Duration::from_secs(1) {
             return;
         }

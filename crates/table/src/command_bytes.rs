@@ -9,9 +9,16 @@ use crate::{Acquire, Command, Detach, Extra, Keyed, KeyedOp, Part, Party, Settin
 impl Command {
     /// The command's bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let mut to = Writer::default();
+        let mut bytes = Vec::new();
+        self.encode_to(&mut bytes);
+        bytes
+    }
+
+    /// Appends the command's bytes.
+    pub fn encode_to(&self, out: &mut Vec<u8>) {
+        let mut to = Writer { bytes: std::mem::take(out) };
         write_command(&mut to, self);
-        to.bytes
+        *out = to.bytes;
     }
 
     /// Reads a command back, refusing bytes that are not exactly one.

@@ -18,6 +18,10 @@ enum Form {
 
 /// Where the hyphens of a UUID's text stand.
 const HYPHENS: [usize; 4] = [8, 13, 18, 23];
+/// Where the two digits of each byte begin.
+const DIGITS: [usize; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
+/// The length of a UUID's text.
+const UUID_TEXT: usize = 36;
 
 impl RequestId {
     /// The id with this text.
@@ -33,8 +37,16 @@ impl RequestId {
     /// The number of bytes of its text.
     pub fn text_len(&self) -> usize {
         match &self.0 {
-            Form::Uuid(_) => 36,
+            Form::Uuid(_) => UUID_TEXT,
             Form::Text(text) => text.len(),
+        }
+    }
+
+    /// Appends its text.
+    pub fn append_to(&self, out: &mut Vec<u8>) {
+        match &self.0 {
+            Form::Uuid(bytes) => out.extend_from_slice(&uuid_text(bytes)),
+            Form::Text(text) => out.extend_from_slice(text.as_bytes()),
         }
     }
 
@@ -57,33 +69,49 @@ impl RequestId {
 
 /// The bytes of a UUID written in the canonical way (lower case, hyphens in place).
 fn parse_uuid(text: &[u8]) -> Option<[u8; 16]> {
-    if text.len() != 36 || HYPHENS.iter().any(|at| text[*at] != b'-') {
+    let text: &[u8; UUID_TEXT] = text.try_into().ok()?;
+    if HYPHENS.iter().any(|at| text[*at] != b'-') {
         return None;
     }
-    let mut bytes = [0; 16];
-    let mut digits = (0..36).filter(|at| !HYPHENS.contains(at)).map(|at| digit(text[at]));
-    for byte in &mut bytes {
-        *byte = digits.next()?? << 4 | digits.next()??;
+    // One look at the end whether all were digits: ids are read more often than refused.
+    let (mut bytes, mut seen) = ([0; 16], 0);
+    for (byte, at) in bytes.iter_mut().zip(DIGITS) {
+        let (high, low) = (VALUES[usize::from(text[at])], VALUES[usize::from(text[at + 1])]);
+        seen |= high | low;
+        *byte = high << 4 | low & 0x0f;
     }
-    Some(bytes)
+    (seen < 16).then_some(bytes)
 }
 
-fn digit(character: u8) -> Option<u8> {
-    match character {
-        b'0'..=b'9' => Some(character - b'0'),
-        b'a'..=b'f' => Some(character - b'a' + 10),
-        _ => None,
+fn uuid_text(bytes: &[u8; 16]) -> [u8; UUID_TEXT] {
+    let mut text = [b'-'; UUID_TEXT];
+    for (byte, at) in bytes.iter().zip(DIGITS) {
+        text[at] = HEX[usize::from(byte >> 4)];
+        text[at + 1] = HEX[usize::from(byte & 0x0f)];
     }
+    text
 }
+
+/// What a character is worth as a digit of a UUID in lower case; 255 if it is none.
+const VALUES: [u8; 256] = {
+    let mut values = [255; 256];
+    let mut value = 0;
+    while value < 16 {
+        values[HEX[value] as usize] = value as u8;
+        value += 1;
+    }
+    values
+};
+
+const HEX: &[u8; 16] = b"0123456789abcdef";
 
 impl fmt::Display for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Form::Text(text) => f.write_str(text),
-            Form::Uuid(bytes) => bytes.iter().enumerate().try_for_each(|(at, byte)| {
-                let hyphen = if matches!(at, 4 | 6 | 8 | 10) { "-" } else { "" };
-                write!(f, "{hyphen}{byte:02x}")
-            }),
+            Form::Uuid(bytes) => {
+                f.write_str(std::str::from_utf8(&uuid_text(bytes)).expect("digits and hyphens"))
+            }
         }
     }
 }
@@ -120,6 +148,9 @@ mod tests {
         ] {
             let id = RequestId::new(text);
             assert_eq!(id.to_string(), text);
+            let mut out = b"id ".to_vec();
+            id.append_to(&mut out);
+            assert_eq!(out, [b"id ", text.as_bytes()].concat());
             assert_eq!(id.text_len(), text.len());
             assert_eq!(id.parts().is_ok(), text == uuid, "{text}");
             assert_eq!(id, RequestId::from(text));

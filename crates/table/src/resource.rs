@@ -109,6 +109,11 @@ impl Resource {
         if fields.len() > Resource::FIELDS {
             return Err(ResourceError::TooManyFields);
         }
+        if fields.is_empty() {
+            let length = u16::try_from(name.len()).map_err(|_| ResourceError::TooLong)?;
+            let parts = [&length.to_le_bytes()[..], name.as_bytes(), &[0]];
+            return Ok(Resource { bytes: ShortBytes::concat(parts) });
+        }
         let texts = fields.iter().map(|field| 3 + field_text(*field).len()).sum::<usize>();
         let mut bytes = Vec::with_capacity(3 + name.len() + texts);
         push_text(&mut bytes, name)?;

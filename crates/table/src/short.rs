@@ -16,6 +16,21 @@ impl ShortBytes {
         place[..bytes.len()].copy_from_slice(bytes);
         ShortBytes::InPlace(*len, place)
     }
+
+    /// The bytes of all parts; nothing is allocated on the way if they fit in place.
+    pub(crate) fn concat(parts: [&[u8]; 3]) -> ShortBytes {
+        let total = parts.iter().map(|part| part.len()).sum::<usize>();
+        let Some(len) = Len::ALL.get(total) else {
+            return ShortBytes::Heap(parts.concat().into());
+        };
+        let mut place = [0; IN_PLACE];
+        let mut at = 0;
+        for part in parts {
+            place[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        }
+        ShortBytes::InPlace(*len, place)
+    }
 }
 
 impl std::ops::Deref for ShortBytes {
@@ -61,6 +76,8 @@ mod tests {
             let short = ShortBytes::new(&all[..length]);
             assert_eq!(*short, all[..length]);
             assert_eq!(matches!(short, ShortBytes::InPlace(..)), length <= 23);
+            let (front, back) = all[..length].split_at(length / 3);
+            assert_eq!(*ShortBytes::concat([front, &[], back]), all[..length]);
         }
     }
 

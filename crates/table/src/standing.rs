@@ -137,7 +137,7 @@ impl Table {
                     asked: part.asked,
                 })
                 .collect(),
-            extra: more.map_or_else(Extra::default, |more| more.extra.clone()),
+            extra: request.extra().cloned().unwrap_or_default(),
             wait_ms: more.map_or(0, |more| more.wait_ms),
             wait: wait.map(|wait| StandingWait {
                 asked: wait.asked,
@@ -164,11 +164,12 @@ impl Table {
             grace: wait.grace,
             parked_on: NONE,
         });
-        let needed = wait.is_some() || extra != Extra::default();
+        let needed = wait.is_some() || wait_ms > 0;
         let who = self.board.parties.look_up(&standing.party);
         let request = Request {
             deadline: standing.deadline.unwrap_or(NEVER),
-            more: needed.then(|| Box::new(More { extra, also: Vec::new(), wait_ms, wait })),
+            extra: (extra != Extra::default()).then(|| Box::new(extra)),
+            more: needed.then(|| Box::new(More { also: Vec::new(), wait_ms, wait })),
             waited_ms: standing.waited_ms as u32,
             lease_ms: standing.lease_ms as u32,
             party: self.board.parties.enter(standing.party, who),

@@ -29,6 +29,8 @@ pub struct Table {
     pub(crate) troubled: Vec<u32>,
     /// Snapshots in pieces that have begun.
     pub(crate) moment: u64,
+    /// Nobody wants to know of leases that run out. No part of the state.
+    pub(crate) quiet: bool,
 }
 
 impl Table {
@@ -52,7 +54,15 @@ impl Table {
             tasks: Tasks::new(hash_seed),
             troubled: Vec::new(),
             moment: 0,
+            quiet: false,
         }
+    }
+
+    /// Whether leases that run out are told as events, as they are unless this is called. Of many
+    /// locks nobody wants to know, and then describing each costs as much as ending it. Nothing
+    /// else depends on it: a driver says what it has use for before it applies a command.
+    pub fn tell_expired(&mut self, tell: bool) {
+        self.quiet = !tell;
     }
 
     /// Carries out one command at a time. A refusal is a reply; this never fails.

@@ -9,9 +9,9 @@ use crate::outbox::{Concerned, Waiter};
 
 impl Turns {
     /// Everyone gets an answer. The changes have been applied, with these outcomes.
-    pub(crate) fn finish(&mut self, batch: Batch, applied: Vec<Applied>) {
+    pub(crate) fn finish(&mut self, mut batch: Batch, applied: impl IntoIterator<Item = Applied>) {
         let mut applied = applied.into_iter();
-        for (id, work) in batch.works {
+        for (id, work) in batch.works.drain(..) {
             match work {
                 Work::Change(answer) => {
                     let Applied { reply, events } = applied.next().expect("one for each command");
@@ -25,11 +25,12 @@ impl Turns {
                 other => self.finish_unchanged(id, other),
             }
         }
+        self.spare = batch.emptied();
     }
 
     /// The same, when there was no room for the changes: nothing has happened.
-    pub(crate) fn finish_without_room(&mut self, batch: Batch, commands: Vec<Command>) {
-        let mut commands = commands.into_iter();
+    pub(crate) fn finish_without_room(&mut self, batch: Batch) {
+        let mut commands = batch.commands.into_iter();
         for (id, work) in batch.works {
             match work {
                 Work::Change(answer) => {
@@ -107,6 +108,7 @@ impl Turns {
         }
         let connection = &mut self.connections[id.at];
         if let (Answer::Resp(resp::Answer::Unlock(request)), Reply::Released) = (answer, reply)
+            && !connection.held.is_empty()
             && connection.held.remove(request)
         {
             self.outbox.forget_held(request);

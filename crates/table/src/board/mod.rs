@@ -42,6 +42,8 @@ pub(crate) struct Request {
     pub(crate) since: u64,
     /// When its lease ends; while it waits, its wait or its grace. `NEVER` for no lease.
     pub(crate) deadline: u64,
+    /// Present exactly while there is something in it, as it came with the request.
+    pub(crate) extra: Option<Box<Extra>>,
     /// Present exactly while there is something in it.
     pub(crate) more: Option<Box<More>>,
     /// How long it waited before it was granted.
@@ -68,7 +70,6 @@ pub(crate) struct Request {
 /// What only some requests have.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct More {
-    pub(crate) extra: Extra,
     /// The parts after the first.
     pub(crate) also: Vec<u32>,
     /// The wait asked for; kept after the grant for requests with an alias.
@@ -106,6 +107,7 @@ impl Request {
             token,
             since,
             deadline: deadlines::NEVER,
+            extra: None,
             more: None,
             waited_ms: 0,
             lease_ms: 0,
@@ -134,7 +136,7 @@ impl Request {
     }
 
     pub(crate) fn extra(&self) -> Option<&Extra> {
-        self.more.as_deref().map(|more| &more.extra)
+        self.extra.as_deref()
     }
 
     pub(crate) fn max_hold_ms(&self) -> u64 {
@@ -294,10 +296,10 @@ impl Board {
         (request.token, request.since) = (token, since);
         let more = request.more.as_mut().expect("a waiter has more");
         more.wait = None;
-        if more.extra.alias.is_none() {
+        if request.extra.as_ref().is_none_or(|extra| extra.alias.is_none()) {
             more.wait_ms = 0;
         }
-        if more.extra == Extra::default() && more.also.is_empty() {
+        if more.wait_ms == 0 && more.also.is_empty() {
             request.more = None;
         }
         for position in 0.. {

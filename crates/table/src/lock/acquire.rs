@@ -180,16 +180,16 @@ impl Table {
         let seq = self.next_seq();
         let party = self.board.parties.enter(ask.party, who);
         let extra = ask.extra.filter(|extra| **extra != Extra::default());
-        let more = (wait.is_some() || extra.is_some()).then(|| {
-            let extra = extra.map_or_else(Extra::default, |extra| *extra);
-            let wait_ms = if wait.is_some() || extra.alias.is_some() { ask.wait_ms } else { 0 };
-            Box::new(More { extra, also: Vec::new(), wait_ms, wait })
-        });
+        let keeps_wait =
+            wait.is_some() || extra.as_ref().is_some_and(|extra| extra.alias.is_some());
+        let wait_ms = if keeps_wait { ask.wait_ms } else { 0 };
+        let more = (wait_ms > 0).then(|| Box::new(More { also: Vec::new(), wait_ms, wait }));
         let request = Request {
             deadline,
             party,
             lease_ms: ask.lease_ms as u32,
             detect: ask.detect,
+            extra,
             more,
             ..Request::new(ask.id, seq, token, self.now)
         };

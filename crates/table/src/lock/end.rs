@@ -126,7 +126,11 @@ impl Table {
             events.push(Event::TimedOut { id, blocker, about });
         }
         for at in holders {
-            self.lose(*at, Cause::Expired, None, events);
+            if self.quiet {
+                self.end_holder(*at, Cause::Expired, None);
+            } else {
+                self.lose(*at, Cause::Expired, None, events);
+            }
         }
     }
 

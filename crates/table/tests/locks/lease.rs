@@ -1,6 +1,8 @@
 //! Leases, renewal, and the longest hold.
 
-use crate::common::{Scene, ask};
+use keylatch_table::Command;
+
+use crate::common::{Scene, ask, event_words};
 
 #[test]
 fn a_lease_ends_exactly_when_its_time_has_come() {
@@ -12,6 +14,24 @@ fn a_lease_ends_exactly_when_its_time_has_come() {
     assert_eq!(scene.events(), ["lost a token 1 expired [1 a: X k]"]);
     assert_eq!(scene.release("a"), "not held");
     assert_eq!(scene.renew("a"), "lost expired");
+}
+
+#[test]
+fn a_lease_that_nobody_asks_about_ends_all_the_same() {
+    let mut told = Scene::new();
+    told.ask(ask("a", "X k").lease(5_000));
+    told.ask(ask("b", "X k").wait(9_000));
+    let mut quiet = told.table.clone();
+    quiet.tell_expired(false);
+    told.at(6_000).tick();
+    assert_eq!(told.events().len(), 2, "a lost it, b got it");
+    let applied = quiet.apply(6_000, Command::Tick);
+    let events: Vec<String> = applied.events.iter().map(event_words).collect();
+    assert_eq!(events, told.events()[1..], "only of the grant somebody is told");
+    assert_eq!(quiet.snapshot(), told.table.snapshot());
+    quiet.tell_expired(true);
+    let lost = quiet.apply(60_000, Command::Tick).events;
+    assert_eq!(lost.len(), 1, "and again, once somebody wants to know");
 }
 
 #[test]

@@ -64,7 +64,7 @@ pub(crate) fn write_outcome(id: &RequestId, reply: &Reply, writer: &mut Writer<'
     let refused = |word, blocker: &Blocker, more: usize, writer: &mut Writer<'_>| {
         writer.map(8 + more);
         status(word, writer);
-        text("id", &id.to_string(), writer);
+        request_id(id, writer);
         write_blocker(blocker, writer);
     };
     match reply {
@@ -82,7 +82,7 @@ pub(crate) fn write_outcome(id: &RequestId, reply: &Reply, writer: &mut Writer<'
         Reply::Ended(ended) => {
             writer.map(3);
             status("ended", writer);
-            text("id", &id.to_string(), writer);
+            request_id(id, writer);
             text("cause", cause(*ended), writer);
         }
         Reply::Error(error) => write_error(*error, writer),
@@ -93,7 +93,7 @@ pub(crate) fn write_outcome(id: &RequestId, reply: &Reply, writer: &mut Writer<'
 pub(crate) fn write_grant(id: &RequestId, grant: &Grant, writer: &mut Writer<'_>) {
     writer.map(5);
     status("granted", writer);
-    text("id", &id.to_string(), writer);
+    request_id(id, writer);
     number("token", grant.token, writer);
     lease("lease_ms", grant.lease_ms, writer);
     number("waited_ms", grant.waited_ms, writer);
@@ -108,7 +108,7 @@ pub(crate) fn write_refusal(
 ) {
     writer.map(2 + if blocker.is_some() { 6 } else { 0 });
     status(word, writer);
-    text("id", &id.to_string(), writer);
+    request_id(id, writer);
     if let Some(blocker) = blocker {
         write_blocker(blocker, writer);
     }
@@ -172,7 +172,7 @@ fn write_entry(entry: &Entry, writer: &mut Writer<'_>) {
     writer.map(11);
     number("seq", entry.seq, writer);
     number("token", entry.token, writer);
-    text("id", &entry.id.to_string(), writer);
+    request_id(&entry.id, writer);
     text("name", entry.resource.name(), writer);
     writer.bulk(b"argument");
     writer.array(entry.resource.arity());
@@ -221,6 +221,11 @@ fn status(word: &str, writer: &mut Writer<'_>) {
 fn text(name: &str, value: &str, writer: &mut Writer<'_>) {
     writer.bulk(name.as_bytes());
     writer.bulk(value.as_bytes());
+}
+
+fn request_id(id: &RequestId, writer: &mut Writer<'_>) {
+    writer.bulk(b"id");
+    writer.bulk_with(id.text_len(), |out| id.append_to(out));
 }
 
 fn number(name: &str, value: u64, writer: &mut Writer<'_>) {

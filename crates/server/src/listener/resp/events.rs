@@ -22,7 +22,7 @@ pub(crate) fn write_push(event: &Event, writer: &mut Writer<'_>) {
             begin("lost");
             writer.map(3 + usize::from(reason.is_some()));
             writer.bulk(b"id");
-            writer.bulk(id.to_string().as_bytes());
+            writer.bulk_with(id.text_len(), |out| id.append_to(out));
             writer.bulk(b"token");
             writer.unsigned(*token);
             writer.bulk(b"cause");

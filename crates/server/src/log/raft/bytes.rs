@@ -22,11 +22,13 @@ const MEMBERSHIP: u8 = 2;
 pub(crate) struct BadBytes(&'static str);
 
 pub(crate) fn encode_commands(commands: &[Command]) -> Arc<[u8]> {
-    let mut out = Vec::new();
+    let mut out = Vec::with_capacity(commands.len() * 128);
     for command in commands {
-        let bytes = command.encode();
-        out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
-        out.extend_from_slice(&bytes);
+        let at = out.len();
+        out.extend_from_slice(&[0; 4]);
+        command.encode_to(&mut out);
+        let length = (out.len() - at - 4) as u32;
+        out[at..at + 4].copy_from_slice(&length.to_le_bytes());
     }
     out.into()
 }

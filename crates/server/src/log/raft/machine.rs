@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{Stream, TryStreamExt};
-use keylatch_table::{Applied, Progress, Settings, SnapshotWriter, Table};
+use keylatch_table::{Applied, Command, Progress, Settings, SnapshotWriter, Table};
 use openraft::alias::{SnapshotMetaOf, SnapshotOf};
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine, Snapshot};
 use openraft::{EntryPayload, OptionalSend};
@@ -23,8 +23,27 @@ use crate::log::store::is_full;
 pub(crate) struct Machine {
     table: Arc<Mutex<Table>>,
     state: Arc<Mutex<State>>,
+    handed: Handed,
     dir: PathBuf,
     hash_seed: u64,
+}
+
+/// The commands whose bytes are on their way through the log. Whoever wrote the bytes leaves them
+/// here, so that they need not be read again when they come out; those of a restart, or of another
+/// node, are read.
+#[derive(Clone, Default)]
+pub(crate) struct Handed(Arc<Mutex<Option<(Arc<[u8]>, Vec<Command>)>>>);
+
+impl Handed {
+    pub(crate) fn leave(&self, bytes: &Arc<[u8]>, commands: Vec<Command>) {
+        *self.0.lock() = Some((Arc::clone(bytes), commands));
+    }
+
+    /// The commands of these very bytes, if they are here. They are kept alive by what is left
+    /// here, so no others can lie at the same place.
+    fn take(&self, bytes: &Arc<[u8]>) -> Option<Vec<Command>> {
+        self.0.lock().take_if(|(of, _)| Arc::ptr_eq(of, bytes)).map(|(_, commands)| commands)
+    }
 }
 
 #[derive(Default)]
@@ -51,6 +70,7 @@ impl Machine {
         Ok(Machine {
             table: Arc::new(Mutex::new(table)),
             state: Arc::new(Mutex::new(state)),
+            handed: Handed::default(),
             dir: dir.into(),
             hash_seed,
         })
@@ -60,13 +80,25 @@ impl Machine {
         Arc::clone(&self.table)
     }
 
+    /// Where commands are left for it.
+    pub(crate) fn handed(&self) -> Handed {
+        self.handed.clone()
+    }
+
     /// The last entry that has been applied.
     pub(crate) fn last(&self) -> Option<LogId> {
         self.state.lock().last
     }
 
     fn apply_changes(&self, changes: &super::types::Changes) -> io::Result<Vec<Applied>> {
-        let commands = bytes::decode_commands(&changes.commands).map_err(io::Error::other)?;
+        let read = || bytes::decode_commands(&changes.commands).map_err(io::Error::other);
+        let commands = match self.handed.take(&changes.commands) {
+            None => read()?,
+            Some(commands) => {
+                debug_assert_eq!(read()?, commands, "what comes out is what went in");
+                commands
+            }
+        };
         let mut table = self.table.lock();
         Ok(commands.into_iter().map(|command| table.apply(changes.at, command)).collect())
     }

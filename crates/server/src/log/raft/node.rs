@@ -19,7 +19,7 @@ use openraft::{BasicNode, Config, OptionalSend, RaftNetworkFactory, SnapshotPoli
 use parking_lot::Mutex;
 
 use super::bytes;
-use super::machine::Machine;
+use super::machine::{Handed, Machine};
 use super::storage::Log;
 use super::types::{Changes, LogId, Raft, Types};
 use crate::config::LogSizes;
@@ -51,6 +51,7 @@ pub(crate) struct Node {
     raft: Raft,
     log: Log,
     table: Arc<Mutex<Table>>,
+    handed: Handed,
     /// A snapshot is made when the log has grown by this much since the last one.
     snapshot_bytes: u64,
     /// How much had gone into the log when the last snapshot was asked for.
@@ -86,7 +87,7 @@ impl Node {
         let log = Log::new(store, entries, purged, vote);
         let machine = Machine::open(dir, settings, hash_seed)?;
         check_together(dir, &log, purged.as_ref(), machine.last().as_ref())?;
-        let table = machine.table();
+        let (table, handed) = (machine.table(), machine.handed());
         let failed = |error: &dyn std::fmt::Display| NodeError::Failed(error.to_string());
         let config = Config {
             cluster_name: "keylatch".into(),
@@ -110,7 +111,7 @@ impl Node {
         }
         let minute = Some(Duration::from_secs(60));
         raft.wait_for_recovery(minute).await.map_err(|error| failed(&error))?;
-        let mut node = Node { raft, log, table, snapshot_bytes, snapshot_at: 0 };
+        let mut node = Node { raft, log, table, handed, snapshot_bytes, snapshot_at: 0 };
         // Not only if the log is new: a start that was broken off leaves a log without them.
         let stats = node.table.lock().query(0, &Query::Stats);
         let is_new = matches!(stats, Answer::Stats(stats) if stats.token == 0);
@@ -120,7 +121,7 @@ impl Node {
             let now = node.table.lock().now();
             let mut commands = vec![Command::Settings(Box::new(settings.clone()))];
             commands.extend(is_new.then_some(Command::TokenFloor(token)));
-            let first = node.commit(now, &commands).await?;
+            let first = node.commit(now, &mut commands).await?;
             first.ok_or_else(|| NodeError::Store(format!("no room in {}", dir.display())))?;
         }
         Ok(node)
@@ -131,16 +132,17 @@ impl Node {
     }
 
     /// Makes the commands durable and applies them. `None` if there is no room for them on the disk:
-    /// then nothing has happened.
+    /// then nothing has happened, and the commands are still there; else they are gone.
     pub(crate) async fn commit(
         &mut self,
         at: u64,
-        commands: &[Command],
+        commands: &mut Vec<Command>,
     ) -> Result<Option<Vec<Applied>>, NodeError> {
         let changes = Changes { at, commands: bytes::encode_commands(commands) };
         if !self.log.make_room(changes.commands.len() as u64)? {
             return Ok(None);
         }
+        self.handed.leave(&changes.commands, std::mem::take(commands));
         let written = self.raft.client_write(changes).await;
         let written = written.map_err(|error| NodeError::Failed(error.to_string()))?;
         if self.log.appended() > self.snapshot_at + self.snapshot_bytes {
