@@ -28,6 +28,8 @@ pub(super) struct Scene {
     /// Who stands where.
     queues: BTreeMap<Name, Vec<Stand>>,
     standings: BTreeMap<RequestId, Standing>,
+    /// There are more in the queues.
+    is_front: bool,
 }
 
 /// What is to be done, and what is to be answered once it is.
@@ -62,6 +64,7 @@ impl Scene {
             holders: BTreeMap::new(),
             queues: BTreeMap::new(),
             standings: BTreeMap::new(),
+            is_front: false,
             view,
         };
         for (name, record) in &scene.view.names {
@@ -99,7 +102,18 @@ impl Scene {
             holders: names.iter().map(|name| (name.clone(), Holders::default())).collect(),
             queues: names.iter().map(|name| (name.clone(), Vec::new())).collect(),
             standings: BTreeMap::new(),
+            is_front: false,
         }
+    }
+
+    /// The same with only so many in each queue: what is decided of them does not depend on those
+    /// behind.
+    pub(super) fn front(&self, most: usize) -> Result<Scene, Nonsense> {
+        let mut view = self.view.clone();
+        for record in view.names.values_mut() {
+            record.queue.truncate(most);
+        }
+        Ok(Scene { is_front: true, ..Scene::new(view)? })
     }
 
     /// Names that requests here are on, and that were not read.
@@ -331,7 +345,7 @@ impl Scene {
         let old_notes = notes.len();
         notes.extend(events.iter().filter_map(|event| self.note_of(event, name)));
         let tell = notes.len() > old_notes;
-        let queue_left = queue_grows || queue.len() > remove.len();
+        let queue_left = queue_grows || self.is_front || queue.len() > remove.len();
         let holders = Holders { standings, notes };
         let empty = holders.standings.is_empty() && holders.notes.is_empty() && !queue_left;
         // Somebody who did not stand in the queue is granted: nobody may have come in between (2).

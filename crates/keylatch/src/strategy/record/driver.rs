@@ -226,13 +226,22 @@ impl<S: Store> Shared<S> {
                 Command::Acquire(ask) => scene.has_lapsed(&ask.id),
                 _ => false,
             };
-            let first = commands.iter().any(lapsed);
-            let commands = if first { &[Command::Tick] } else { commands };
+            let mut first = commands.iter().any(lapsed);
+            let mut commands = if first { &[Command::Tick] } else { commands };
             let ours = |id: &RequestId| match self.mine.lock().get(id) {
                 Some(Ours { ask, state: State::Waits(..), .. }) => Some(ask.clone()),
                 _ => None,
             };
-            let decision = scene.decide(commands, ours)?;
+            let mut decision = scene.decide(commands, ours)?;
+            // More than the store can do at once: those in front come first.
+            let most = self.store.most_removed();
+            if decision.change.as_ref().is_some_and(|change| change.removed() > most) {
+                let each = (most / scene.all_names().count().max(1)).max(1);
+                let front = scene.front(each)?.decide(&[Command::Tick], ours)?;
+                if front.change.is_some() {
+                    (first, commands, decision) = (true, &[Command::Tick], front);
+                }
+            }
             // What is answered without a write must not rest on what may be out of date.
             let waits = |reply: &Reply| matches!(reply, Reply::Waiting(_));
             let covered = |change: &Change| {

@@ -78,6 +78,11 @@ impl Change {
         self.numbers.max(1) + self.appends.len() as u64
     }
 
+    /// How many leave their queues.
+    pub(crate) fn removed(&self) -> usize {
+        self.names.values().map(|one| one.remove.len()).sum()
+    }
+
     /// The seq of a new waiter, once the version is known.
     pub(crate) fn seq_of(&self, version: u64, append: usize) -> u64 {
         version + self.numbers.max(1) + append as u64
@@ -203,6 +208,10 @@ pub(crate) trait Store: Send + Sync + 'static {
         waiters: Vec<(Stand, Vec<Name>)>,
         live_ms: u64,
     ) -> Pending<Result<Vec<bool>, StoreError>>;
+    /// How many waiters one change may remove.
+    fn most_removed(&self) -> usize {
+        usize::MAX
+    }
     /// What is written, by anyone. Called once.
     fn told(&self) -> mpsc::UnboundedReceiver<Told>;
     /// Whether somebody of this process waits: a store that must look for changes looks more often.
