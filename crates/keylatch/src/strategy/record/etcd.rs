@@ -413,6 +413,11 @@ impl Store for Etcd {
         Box::pin(async move { Ok(shared.touch(&waiters, live_ms).await?) })
     }
 
+    fn most_removed(&self) -> usize {
+        // A transaction has 128 operations, and each that leaves is one or two of them.
+        64
+    }
+
     fn told(&self) -> mpsc::UnboundedReceiver<Told> {
         // A second one hears nothing.
         self.told.lock().take().unwrap_or_else(|| mpsc::unbounded_channel().1)

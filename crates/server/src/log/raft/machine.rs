@@ -32,7 +32,10 @@ pub(crate) struct Machine {
 /// here, so that they need not be read again when they come out; those of a restart, or of another
 /// node, are read.
 #[derive(Clone, Default)]
-pub(crate) struct Handed(Arc<Mutex<Option<(Arc<[u8]>, Vec<Command>)>>>);
+pub(crate) struct Handed(Arc<Mutex<Option<Commands>>>);
+
+/// Commands, and the bytes that they are in the log.
+type Commands = (Arc<[u8]>, Vec<Command>);
 
 impl Handed {
     pub(crate) fn leave(&self, bytes: &Arc<[u8]>, commands: Vec<Command>) {
