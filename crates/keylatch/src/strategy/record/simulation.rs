@@ -54,8 +54,6 @@ struct World {
     random: Mutex<StdRng>,
     /// Out of a thousand calls so many go wrong in each way; 0 once it is quiet.
     faults: AtomicU64,
-    /// What a store can do in one change.
-    most_removed: usize,
     sabotage: Sabotage,
 }
 
@@ -134,7 +132,6 @@ impl World {
             return Committed::Mismatch(self.view(&state, change.names.keys().cloned()));
         }
         state.commits += 1;
-        assert!(change.removed() <= self.most_removed, "more than the store can do");
         if std::env::var_os("KEYLATCH_TRACE").is_some() {
             eprintln!("{} {client} v{}: {change:?}", self.now(), state.counter + 1);
         }
@@ -367,10 +364,6 @@ impl Store for Way {
         })
     }
 
-    fn most_removed(&self) -> usize {
-        self.world.most_removed
-    }
-
     fn told(&self) -> mpsc::UnboundedReceiver<Told> {
         self.told.lock().take().expect("asked for once")
     }
@@ -490,7 +483,6 @@ fn run(seed: u64, sabotage: Sabotage) -> (u64, u64) {
             state: Mutex::default(),
             start: Instant::now(),
             faults: AtomicU64::new([0, 5, 20, 50][random.random_range(0..4)]),
-            most_removed: [4, usize::MAX][random.random_range(0..2)],
             random: Mutex::new(random),
             sabotage,
         });
