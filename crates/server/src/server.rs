@@ -264,7 +264,6 @@ impl Serving {
                 self.poll.poll(&mut events, Some(Duration::ZERO))?;
             }
             self.arrive(&events);
-            self.gather(&mut events)?;
             if stopping {
                 self.turns.dismiss_waiters();
             }
@@ -325,34 +324,6 @@ impl Serving {
         let again = self.left_at_the_door.is_some_and(|(connections, since)| {
             self.turns.connection_count() < connections || since.elapsed() >= Duration::from_secs(1)
         });
-        self.receive(events, again);
-        self.turns.sweep();
-        if self.stalled.is_some_and(|until| Instant::now() < until) {
-            return;
-        }
-        if self.stalled.take().is_some() {
-            self.turns.propose_again();
-        }
-        if self.is_tick_due() {
-            self.turns.propose(Command::Tick);
-        }
-    }
-
-    /// Takes more as long as more is there. Those who were answered together come back one after the
-    /// other, and a sync takes as long for all of them as for the first.
-    fn gather(&mut self, events: &mut Events) -> Result<(), ServerError> {
-        for _ in 0..GATHER {
-            if events.is_empty() || !self.turns.has_batch() {
-                break;
-            }
-            self.poll.poll(events, Some(Duration::ZERO)).or_else(ignore_interrupts)?;
-            self.receive(events, false);
-        }
-        Ok(())
-    }
-
-    /// Takes what has arrived; `again` lets in those who had to stay outside.
-    fn receive(&mut self, events: &Events, again: bool) {
         let (mut resp, mut enqueue) = (again, again);
         for event in events {
             match event.token() {
@@ -371,6 +342,16 @@ impl Serving {
             self.left_at_the_door = Some((self.turns.connection_count(), Instant::now()));
         } else if resp && enqueue {
             self.left_at_the_door = None;
+        }
+        self.turns.sweep();
+        if self.stalled.is_some_and(|until| Instant::now() < until) {
+            return;
+        }
+        if self.stalled.take().is_some() {
+            self.turns.propose_again();
+        }
+        if self.is_tick_due() {
+            self.turns.propose(Command::Tick);
         }
     }
 
@@ -413,8 +394,6 @@ fn ignore_interrupts(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::Interrupted { Ok(()) } else { Err(error) }
 }
 
-/// How often a turn looks for more before it goes to the log. A look costs a thousandth of a sync.
-const GATHER: usize = 16;
 /// How long nothing of our own is written after the log had no room for it.
 const STALL: Duration = Duration::from_secs(1);
 /// How old the last logged time may be while something is running.

@@ -110,10 +110,6 @@ fn read_array(
 /// A number and the line end after it. Returns the number and where the next part begins.
 #[inline]
 fn read_length(buffer: &[u8], from: usize) -> Result<Option<(usize, usize)>, FrameError> {
-    // Most have one digit.
-    if let Some([digit @ b'0'..=b'9', b'\r', b'\n']) = buffer.get(from..from + 3) {
-        return Ok(Some((usize::from(digit - b'0'), from + 3)));
-    }
     let mut number = 0usize;
     for (at, byte) in buffer.iter().enumerate().skip(from).take(10) {
         match byte {

@@ -21,18 +21,9 @@ pub struct Writer<'a> {
 
 impl Writer<'_> {
     fn line(&mut self, kind: u8, number: impl itoa::Integer) {
-        self.out.reserve(32);
         self.out.push(kind);
         self.out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
         self.out.extend_from_slice(b"\r\n");
-    }
-
-    /// Most lengths have one digit.
-    fn length(&mut self, kind: u8, length: usize) {
-        match u8::try_from(length) {
-            Ok(length @ 0..10) => self.out.extend_from_slice(&[kind, b'0' + length, b'\r', b'\n']),
-            _ => self.line(kind, length),
-        }
     }
 
     /// `+OK` and the like.
@@ -64,15 +55,14 @@ impl Writer<'_> {
 
     /// Text or bytes.
     pub fn bulk(&mut self, bytes: &[u8]) {
-        self.out.reserve(bytes.len() + 16);
-        self.length(b'$', bytes.len());
+        self.line(b'$', bytes.len());
         self.out.extend_from_slice(bytes);
         self.out.extend_from_slice(b"\r\n");
     }
 
     /// Text or bytes of that length, which `write` appends.
     pub fn bulk_with(&mut self, length: usize, write: impl FnOnce(&mut Vec<u8>)) {
-        self.length(b'$', length);
+        self.line(b'$', length);
         let end = self.out.len() + length;
         write(self.out);
         debug_assert_eq!(self.out.len(), end, "as long as announced");
@@ -90,22 +80,22 @@ impl Writer<'_> {
 
     /// Begins an array of that many.
     pub fn array(&mut self, count: usize) {
-        self.length(b'*', count);
+        self.line(b'*', count);
     }
 
     /// Begins a map of that many pairs.
     pub fn map(&mut self, pairs: usize) {
         match self.protocol {
-            Protocol::Resp2 => self.length(b'*', 2 * pairs),
-            Protocol::Resp3 => self.length(b'%', pairs),
+            Protocol::Resp2 => self.line(b'*', 2 * pairs),
+            Protocol::Resp3 => self.line(b'%', pairs),
         }
     }
 
     /// Begins a push of that many parts. (RESP2 has none: as an array, for subscriptions.)
     pub fn push(&mut self, count: usize) {
         match self.protocol {
-            Protocol::Resp2 => self.length(b'*', count),
-            Protocol::Resp3 => self.length(b'>', count),
+            Protocol::Resp2 => self.line(b'*', count),
+            Protocol::Resp3 => self.line(b'>', count),
         }
     }
 }
@@ -141,12 +131,8 @@ mod tests {
             writer.bulk(b"ab");
             writer.bulk_with(3, |out| out.extend_from_slice(b"cde"));
             writer.array(3);
-            writer.array(9);
-            writer.array(10);
-            writer.array(266);
         };
-        let text = "+OK\r\n-SYNTAX two  lines\r\n:-1\r\n:9223372036854775807\r\n$2\r\nab\r\n$3\r\ncde\r\n*3\r\n\
-                    *9\r\n*10\r\n*266\r\n";
+        let text = "+OK\r\n-SYNTAX two  lines\r\n:-1\r\n:9223372036854775807\r\n$2\r\nab\r\n$3\r\ncde\r\n*3\r\n";
         assert_eq!(written(Protocol::Resp2, all), text);
         assert_eq!(written(Protocol::Resp3, all), text);
     }
