@@ -17,7 +17,7 @@ use super::super::{Granted, Loss, Pending, Renewed, Strategy};
 use super::decide::{self, Nonsense, Scene};
 use super::format::{FRESH, Note};
 use super::known::Known;
-use super::line::{Batch, Line};
+use super::line::Line;
 use super::mine::{Mine, Ours, State};
 use super::store::{Change, Committed, Name, Store, StoreError, View};
 use super::watcher::{self, Poke};
@@ -136,21 +136,31 @@ impl<S: Store> Shared<S> {
         command: Option<Command>,
     ) -> oneshot::Receiver<Result<Acted, Failure>> {
         let (done, receiver) = oneshot::channel();
-        let batch = self.line.lock().enter(names, Job { command, done });
-        if let Some(batch) = batch {
-            self.start(batch);
+        let called = self.line.lock().enter(names, Job { command, done });
+        if let Some(number) = called {
+            self.start(number);
         }
         receiver
     }
 
-    fn start(self: &Arc<Self>, batch: Batch<Job>) {
+    /// What ends once everything that is under way on this name is answered, if anything is.
+    pub(super) fn turn_if_busy(self: &Arc<Self>, name: &Name) -> Option<impl Future + use<S>> {
+        let busy = self.line.lock().is_busy(name);
+        busy.then(|| self.submit(vec![name.clone()], None))
+    }
+
+    fn start(self: &Arc<Self>, called: u64) {
         let shared = Arc::clone(self);
-        self.runtime.spawn(async move { shared.work(batch).await });
+        self.runtime.spawn(async move { shared.work(called).await });
     }
 
     /// Does what it is its turn, and whatever comes next by that.
-    async fn work(self: Arc<Self>, mut batch: Batch<Job>) {
+    async fn work(self: Arc<Self>, mut called: u64) {
         loop {
+            // Whoever was told by the last one first says what it wants next, so that goes along: the
+            // release of one and the next request of another are one call, not two.
+            tokio::task::yield_now().await;
+            let mut batch = self.line.lock().begin(called);
             let jobs = std::mem::take(&mut batch.jobs);
             let (mut commands, mut asked) = (Vec::new(), Vec::new());
             for job in jobs {
@@ -178,8 +188,8 @@ impl<S: Store> Shared<S> {
             }
             let mut next = self.line.lock().done(&batch).into_iter();
             let Some(first) = next.next() else { return };
-            next.for_each(|batch| self.start(batch));
-            batch = first;
+            next.for_each(|number| self.start(number));
+            called = first;
         }
     }
 

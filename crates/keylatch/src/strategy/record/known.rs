@@ -1,7 +1,7 @@
 //! What is known of names without asking: as they were when this process last read or wrote them. A
 //! decision made on it is checked by the commit that follows; one that writes nothing is not made on it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use super::decide::Scene;
 use super::store::{Change, Done, Found, Head, Name, Record, View, Waiter, Write};
@@ -10,8 +10,15 @@ use crate::clock::Moment;
 /// A waiter may have said that it lives since: near its end what is known of it is not enough.
 const NEAR_MS: u64 = 200;
 
+/// So many of our own changes are recognised when the store tells of them: more than are on their way.
+const OWN: usize = 1_024;
+
 #[derive(Default)]
-pub(super) struct Known(HashMap<Name, Entry>);
+pub(super) struct Known {
+    names: HashMap<Name, Entry>,
+    /// The versions of our last changes, the newest last.
+    own: VecDeque<u64>,
+}
 
 struct Entry {
     record: Record,
@@ -34,7 +41,7 @@ impl Entry {
 impl Known {
     /// These names, if all of them are known well enough.
     pub(super) fn scene(&self, names: &[Name]) -> Option<Scene> {
-        let entries: Option<Vec<&Entry>> = names.iter().map(|name| self.0.get(name)).collect();
+        let entries: Option<Vec<&Entry>> = names.iter().map(|name| self.names.get(name)).collect();
         let entries = entries?;
         let now = entries.iter().map(|entry| entry.now()).max()?;
         let waiters = entries.iter().flat_map(|entry| &entry.record.queue);
@@ -54,9 +61,9 @@ impl Known {
         for (name, record) in &view.names {
             if is_wanted(name) && record.head.is_some() {
                 let entry = Entry { record: record.clone(), now: view.now, at };
-                self.0.insert(name.clone(), entry);
+                self.names.insert(name.clone(), entry);
             } else {
-                self.0.remove(name);
+                self.names.remove(name);
             }
         }
     }
@@ -71,10 +78,14 @@ impl Known {
         is_wanted: impl Fn(&Name) -> bool,
     ) -> Vec<Name> {
         let at = Moment::now();
+        if self.own.len() == OWN {
+            self.own.pop_front();
+        }
+        self.own.push_back(done.version);
         let mut unseen = Vec::new();
         for (name, one) in &change.names {
             let Some(&Found { version, last_seq }) = done.names.get(name) else {
-                self.0.remove(name);
+                self.names.remove(name);
                 continue;
             };
             let mut entry = Entry { record: before.names[name].clone(), now: done.now, at };
@@ -116,8 +127,8 @@ impl Known {
                 && entry.record.head.is_some()
                 && is_wanted(name);
             match is_good {
-                true => drop(self.0.insert(name.clone(), entry)),
-                false => drop(self.0.remove(name)),
+                true => drop(self.names.insert(name.clone(), entry)),
+                false => drop(self.names.remove(name)),
             }
         }
         unseen
@@ -127,7 +138,7 @@ impl Known {
     pub(super) fn touched(&mut self, seqs: &BTreeMap<u64, Vec<Name>>, live_ms: u64) {
         for (seq, names) in seqs {
             for name in names {
-                let Some(entry) = self.0.get_mut(name) else { continue };
+                let Some(entry) = self.names.get_mut(name) else { continue };
                 let until = entry.now() + live_ms;
                 for waiter in entry.record.queue.iter_mut().filter(|waiter| waiter.seq == *seq) {
                     waiter.alive_until = waiter.alive_until.max(until);
@@ -138,20 +149,25 @@ impl Known {
 
     pub(super) fn forget(&mut self, names: &[Name]) {
         for name in names {
-            self.0.remove(name);
+            self.names.remove(name);
         }
     }
 
     pub(super) fn forget_all(&mut self) {
-        self.0.clear();
+        self.names.clear();
+    }
+
+    /// Whether this process made that change: then everyone here whom it concerns was told.
+    pub(super) fn is_own(&self, version: u64) -> bool {
+        self.own.iter().rev().any(|own| *own == version)
     }
 
     /// Somebody has written it since.
     pub(super) fn outdated(&mut self, name: &str, version: u64) {
         let older =
             |entry: &Entry| entry.record.head.as_ref().is_none_or(|head| head.version < version);
-        if version == 0 || self.0.get(name).is_some_and(older) {
-            self.0.remove(name);
+        if version == 0 || self.names.get(name).is_some_and(older) {
+            self.names.remove(name);
         }
     }
 }

@@ -1,5 +1,8 @@
 //! Requests of one process on one name keep the order of their calls: a lock that is asked for after
 //! a guard was dropped finds it released. Those that stand behind each other go to the store together.
+//!
+//! A job is *called* when nobody is before it. Whoever does it takes it a little later, with all that
+//! have come to stand behind it by then ([`Line::begin`]).
 
 use std::collections::{HashMap, VecDeque};
 
@@ -18,6 +21,8 @@ pub(super) struct Line<J> {
 
 struct Job<J> {
     names: Vec<Name>,
+    /// Its turn has come.
+    called: bool,
     /// Nothing while it is at work.
     job: Option<J>,
 }
@@ -37,19 +42,24 @@ impl<J> Default for Line<J> {
 }
 
 impl<J> Line<J> {
-    /// One more job; if nobody is before it, it is to be done now. Names are not twice in it.
-    pub(super) fn enter(&mut self, names: Vec<Name>, job: J) -> Option<Batch<J>> {
+    /// One more job; if nobody is before it, it is called. Names are not twice in it.
+    pub(super) fn enter(&mut self, names: Vec<Name>, job: J) -> Option<u64> {
         let number = self.next;
         self.next += 1;
         for name in &names {
             self.names.entry(name.clone()).or_default().push_back(number);
         }
-        self.jobs.insert(number, Job { names, job: Some(job) });
-        self.start(number)
+        self.jobs.insert(number, Job { names, called: false, job: Some(job) });
+        self.call(number)
     }
 
-    /// These are done; which are next.
-    pub(super) fn done(&mut self, batch: &Batch<J>) -> Vec<Batch<J>> {
+    /// Whether something is at work there, or about to be.
+    pub(super) fn is_busy(&self, name: &str) -> bool {
+        self.names.contains_key(name)
+    }
+
+    /// These are done; which are called by that.
+    pub(super) fn done(&mut self, batch: &Batch<J>) -> Vec<u64> {
         for number in &batch.numbers {
             self.jobs.remove(number);
         }
@@ -62,19 +72,24 @@ impl<J> Line<J> {
                 None => drop(self.names.remove(name)),
             }
         }
-        next.into_iter().filter_map(|number| self.start(number)).collect()
+        next.into_iter().filter_map(|number| self.call(number)).collect()
     }
 
-    /// Unless it is at work, or somebody is before it.
-    fn start(&mut self, number: u64) -> Option<Batch<J>> {
+    /// Unless it was called before, or somebody is before it.
+    fn call(&mut self, number: u64) -> Option<u64> {
         let first = self.jobs.get(&number)?;
         let is_first = |name: &Name| self.names[name].front() == Some(&number);
-        if first.job.is_none() || !first.names.iter().all(is_first) {
+        if first.called || !first.names.iter().all(is_first) {
             return None;
         }
-        let names = first.names.clone();
+        self.jobs.get_mut(&number)?.called = true;
+        Some(number)
+    }
+
+    /// The job that was called, and those behind it as long as they need no other name.
+    pub(super) fn begin(&mut self, number: u64) -> Batch<J> {
+        let names = self.jobs[&number].names.clone();
         let mut numbers = vec![number];
-        // Behind it, as long as they need no other name.
         if let Some(one) = names.first() {
             for other in self.names[one].iter().skip(1).take(TOGETHER - 1) {
                 if self.jobs[other].names != names || !self.is_next(&names, &numbers, *other) {
@@ -85,7 +100,7 @@ impl<J> Line<J> {
         }
         let jobs = numbers.iter();
         let jobs = jobs.filter_map(|number| self.jobs.get_mut(number)?.job.take()).collect();
-        Some(Batch { names, jobs, numbers })
+        Batch { names, jobs, numbers }
     }
 
     /// Whether it comes right behind these on all names.

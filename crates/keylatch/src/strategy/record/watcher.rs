@@ -21,6 +21,8 @@ pub(super) enum Poke {
     Waits,
     /// Something is there that was not seen when it was written.
     Look(Name),
+    /// A change that may have been one of ours has been told of, and ours have been answered since.
+    Heard(Name, u64),
 }
 
 /// A sign of life comes three times in the life of a waiter.
@@ -97,8 +99,15 @@ pub(super) async fn run<S: Store>(
             poke = poked.recv() => {
                 let mut poke = poke;
                 while let Some(one) = poke {
-                    if let Poke::Look(name) = one {
-                        due.insert(name);
+                    match one {
+                        Poke::Waits => {}
+                        Poke::Look(name) => drop(due.insert(name)),
+                        Poke::Heard(name, version) => {
+                            let Some(here) = shared.upgrade() else { return };
+                            if !here.known.lock().is_own(version) {
+                                due.insert(name);
+                            }
+                        }
                     }
                     poke = poked.try_recv().ok();
                 }
@@ -109,10 +118,16 @@ pub(super) async fn run<S: Store>(
 }
 
 impl<S: Store> Shared<S> {
-    fn hear(&self, told: Told, due: &mut BTreeSet<Name>) {
+    fn hear(self: &Arc<Self>, told: Told, due: &mut BTreeSet<Name>) {
         match told {
             Told::Changed { name, version, removed } => {
-                self.known.lock().outdated(&name, version);
+                {
+                    let mut known = self.known.lock();
+                    if known.is_own(version) {
+                        return;
+                    }
+                    known.outdated(&name, version);
+                }
                 let mine = self.mine.lock();
                 for seq in removed {
                     if let Some(turn) = mine.waiter(seq) {
@@ -121,13 +136,30 @@ impl<S: Store> Shared<S> {
                 }
                 // Whoever wrote it has handed over to all it knew of. A lease that ended by itself
                 // was written by nobody, and a holder may have lost its lock.
-                if (version == 0 && mine.waits_on(&name)) || mine.holds_on(&name) {
+                if version == 0 && mine.waits_on(&name) {
                     due.insert(name);
+                } else if mine.holds_on(&name) {
+                    drop(mine);
+                    self.look_unless_own(name, version, due);
                 }
             }
             Told::Anything => {
                 self.known.lock().forget_all();
                 due.extend(self.mine.lock().names().cloned());
+            }
+        }
+    }
+
+    /// If a change of ours is on its way, its answer says whether this was it.
+    fn look_unless_own(self: &Arc<Self>, name: Name, version: u64, due: &mut BTreeSet<Name>) {
+        match self.turn_if_busy(&name) {
+            None => drop(due.insert(name)),
+            Some(turn) => {
+                let pokes = self.pokes.clone();
+                tokio::spawn(async move {
+                    drop(turn.await);
+                    drop(pokes.send(Poke::Heard(name, version)));
+                });
             }
         }
     }
