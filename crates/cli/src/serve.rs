@@ -16,6 +16,7 @@ Examples:
   keylatch serve --ephemeral         locks are forgotten on restart
   redis-cli -p 5625 LOCK user:42 WAIT 1000 OWNER ann
   redis-cli -p 5625 LOCKS WAITERS
+  curl localhost:5626/v1/locks --json '{\"name\": \"user:42\", \"owner\": \"ann\", \"wait_ms\": 1000}'
 
 A configuration file is TOML, with the names of the flags (`resp = \"127.0.0.1:5625\"`) and, under
 [settings], the bounds of the table (`waiters = 10000`); under [log], the sizes of its files
@@ -35,6 +36,9 @@ pub(crate) struct Serve {
     /// Where the enqueue protocol is spoken, or `off`. [default: 127.0.0.1:3721]
     #[arg(long, value_name = "HOST:PORT", env = "KEYLATCH_ENQUEUE")]
     enqueue: Option<String>,
+    /// Where HTTP is spoken, or `off`. [default: 127.0.0.1:5626]
+    #[arg(long, value_name = "HOST:PORT", env = "KEYLATCH_HTTP")]
+    http: Option<String>,
     /// Where the log and its snapshots are. [default: keylatch in the user's state directory]
     #[arg(long, value_name = "DIR", env = "KEYLATCH_DATA")]
     data: Option<PathBuf>,
@@ -55,6 +59,9 @@ pub(crate) struct Serve {
 struct File {
     resp: Option<String>,
     enqueue: Option<String>,
+    http: Option<String>,
+    http_hosts: Vec<String>,
+    http_answer_ms: Option<u64>,
     data: Option<PathBuf>,
     ephemeral: Option<bool>,
     connections: Option<usize>,
@@ -145,11 +152,16 @@ impl Serve {
         if let Some(text) = self.enqueue.as_ref().or(file.enqueue.as_ref()) {
             config.enqueue = address("enqueue", text)?;
         }
+        if let Some(text) = self.http.as_ref().or(file.http.as_ref()) {
+            config.http = address("http", text)?;
+        }
+        config.http_hosts.clone_from(&file.http_hosts);
         let set = |to: &mut usize, value: Option<usize>| *to = value.unwrap_or(*to);
         set(&mut config.connections, self.connections.or(file.connections));
         set(&mut config.frame_bytes, file.frame_bytes);
         set(&mut config.unread_bytes, file.unread_bytes);
         let set = |to: &mut Duration, ms: Option<u64>| *to = ms.map_or(*to, Duration::from_millis);
+        set(&mut config.http_answer, file.http_answer_ms);
         set(&mut config.handshake, file.handshake_ms);
         set(&mut config.incomplete, file.incomplete_ms);
         set(&mut config.idle, file.idle_ms);
@@ -195,11 +207,14 @@ fn say_hello(addresses: Addresses, data: Option<&Path>) {
         Some(dir) => format!("data in {}: locks survive a crash", dir.display()),
         None => "locks are in memory only: a restart forgets them".into(),
     };
-    let (resp, enqueue) =
-        (listener("RESP", addresses.resp), listener("enqueue", addresses.enqueue));
+    let resp = listener("RESP", addresses.resp);
+    let enqueue = listener("enqueue", addresses.enqueue);
+    let http = listener("HTTP", addresses.http);
     let open = "not protected: every process on this machine may take, release and list locks";
     let version = env!("CARGO_PKG_VERSION");
-    let text = format!("keylatch {version} is ready\n  {resp}\n  {enqueue}\n  {kept}\n  {open}\n");
+    let text = format!(
+        "keylatch {version} is ready\n  {resp}\n  {enqueue}\n  {http}\n  {kept}\n  {open}\n"
+    );
     // A server without a reader is a server all the same.
     drop(std::io::stdout().write_all(text.as_bytes()));
 }

@@ -26,7 +26,16 @@ struct Server {
 impl Server {
     fn start() -> Server {
         let mut process = Command::new(env!("CARGO_BIN_EXE_keylatch"))
-            .args(["serve", "--ephemeral", "--resp", "127.0.0.1:0", "--enqueue", "127.0.0.1:0"])
+            .args([
+                "serve",
+                "--ephemeral",
+                "--resp",
+                "127.0.0.1:0",
+                "--enqueue",
+                "127.0.0.1:0",
+                "--http",
+                "off",
+            ])
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();

@@ -71,7 +71,7 @@ fn serve(
 ) -> Option<(Child, SocketAddr, SocketAddr)> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_keylatch"));
     let (resp, enqueue) = (resp.to_string(), enqueue.to_string());
-    command.args(["serve", "--resp", &resp, "--enqueue", &enqueue]);
+    command.args(["serve", "--resp", &resp, "--enqueue", &enqueue, "--http", "off"]);
     match data {
         Some(dir) => command.arg("--data").arg(dir.path()),
         None => command.arg("--ephemeral"),

@@ -49,7 +49,16 @@ fn it_stops_also_if_nobody_reads_what_it_says() {
     use std::process::Stdio;
 
     let mut server = Command::new(env!("CARGO_BIN_EXE_keylatch"))
-        .args(["serve", "--ephemeral", "--resp", "localhost:0", "--enqueue", "off"])
+        .args([
+            "serve",
+            "--ephemeral",
+            "--resp",
+            "localhost:0",
+            "--enqueue",
+            "off",
+            "--http",
+            "off",
+        ])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -76,8 +85,17 @@ fn a_data_directory_that_cannot_be_is_named() {
     let file = dir.path().join("file");
     std::fs::write(&file, "").unwrap();
     let file = file.to_str().unwrap();
-    let (success, output) =
-        keylatch(&["serve", "--data", file, "--resp", "127.0.0.1:0", "--enqueue", "off"]);
+    let (success, output) = keylatch(&[
+        "serve",
+        "--data",
+        file,
+        "--resp",
+        "127.0.0.1:0",
+        "--enqueue",
+        "off",
+        "--http",
+        "off",
+    ]);
     let expected = format!("cannot make the data directory {file}");
     assert!(!success && output.contains(&expected), "{output}");
 }

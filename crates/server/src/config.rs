@@ -15,6 +15,13 @@ pub struct Config {
     pub resp: Option<SocketAddr>,
     /// Where the enqueue protocol is spoken; `None` is off. Port 0 picks a free one.
     pub enqueue: Option<SocketAddr>,
+    /// Where HTTP is spoken; `None` is off. Port 0 picks a free one.
+    pub http: Option<SocketAddr>,
+    /// Names under which HTTP is answered, beside addresses and `localhost`.
+    pub http_hosts: Vec<String>,
+    /// An answer over HTTP takes no longer: proxies commonly wait a minute, some half of that. Whoever
+    /// still waits then is told so, and keeps its place for as long once more.
+    pub http_answer: Duration,
     /// Connections at once; more are told so and closed.
     pub connections: usize,
     /// Bytes of a request.
@@ -62,6 +69,9 @@ impl Default for Config {
             data: None,
             resp: loopback(5625),
             enqueue: loopback(3721),
+            http: loopback(5626),
+            http_hosts: Vec::new(),
+            http_answer: Duration::from_secs(20),
             connections: 16_000,
             frame_bytes: 128 * 1024,
             unread_bytes: 16 * 1024 * 1024,
@@ -85,7 +95,7 @@ pub enum ConfigError {
     )]
     NotLoopback(SocketAddr),
     /// Nothing to listen on.
-    #[error("every listener is off: switch on --resp or --enqueue")]
+    #[error("every listener is off: switch on --resp, --enqueue or --http")]
     NoListener,
     /// A bound of the table.
     #[error("settings: {0}")]
@@ -98,7 +108,7 @@ pub enum ConfigError {
 impl Config {
     /// Whether a server could run so.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let addresses = [self.resp, self.enqueue];
+        let addresses = [self.resp, self.enqueue, self.http];
         if addresses.iter().all(Option::is_none) {
             return Err(ConfigError::NoListener);
         }
@@ -131,7 +141,7 @@ mod tests {
     fn what_cannot_work_is_refused_with_a_reason() {
         let good = Config::default();
         assert_eq!(good.validate(), Ok(()));
-        let off = Config { resp: None, enqueue: None, ..good.clone() };
+        let off = Config { resp: None, enqueue: None, http: None, ..good.clone() };
         assert_eq!(off.validate(), Err(ConfigError::NoListener));
         let open: SocketAddr = "0.0.0.0:5625".parse().unwrap();
         let error = Config { resp: Some(open), ..good.clone() }.validate().unwrap_err();

@@ -31,6 +31,8 @@ pub(crate) struct Connection {
     sent: usize,
     /// What is shown as the owner of a request that names none.
     pub(crate) shown: Text,
+    /// Who it is, once it has said so.
+    pub(crate) principal: Option<Text>,
     /// Requests of this turn that have no answer yet.
     pub(crate) open: u32,
     /// Whether one of those is a question: a change behind it has to wait for the next turn.
@@ -92,6 +94,7 @@ impl Connection {
             out: Vec::new(),
             sent: 0,
             shown,
+            principal: None,
             open: 0,
             asked: false,
             held_back: false,
@@ -110,6 +113,11 @@ impl Connection {
             requests: 0,
             owes: None,
         }
+    }
+
+    /// Its socket, and what it has not been sent yet.
+    pub(crate) fn into_parts(self) -> (TcpStream, Vec<u8>) {
+        (self.stream, self.out[self.sent..].to_vec())
     }
 
     pub(crate) fn stream(&mut self) -> &mut TcpStream {

@@ -7,11 +7,13 @@
 mod clock;
 mod config;
 mod connection;
+mod feed;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 mod listener;
 mod log;
+mod metrics;
 mod outbox;
 mod server;
 mod turn;

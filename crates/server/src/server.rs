@@ -16,13 +16,14 @@ use tokio::runtime::Runtime;
 
 use crate::clock::{Clock, wall};
 use crate::config::{Config, ConfigError};
-use crate::listener::{Speaks, enqueue, resp};
+use crate::listener::{Speaks, enqueue, http, resp};
 use crate::log::raft::{Node, NodeError};
 use crate::turn::{FIRST_CONNECTION, KEEP, Turns};
 
 const STOP: Token = Token(0);
 const RESP: Token = Token(1);
 const ENQUEUE: Token = Token(2);
+const HTTP: Token = Token(3);
 
 /// Why a server could not start, or had to stop.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +57,8 @@ pub struct Addresses {
     pub resp: Option<SocketAddr>,
     /// The enqueue protocol.
     pub enqueue: Option<SocketAddr>,
+    /// HTTP.
+    pub http: Option<SocketAddr>,
 }
 
 /// Stops a server, from any thread.
@@ -89,6 +92,7 @@ pub struct Server {
 struct Listeners {
     resp: Option<TcpListener>,
     enqueue: Option<TcpListener>,
+    http: Option<TcpListener>,
     addresses: Addresses,
 }
 
@@ -127,10 +131,11 @@ impl Server {
                 (Log::Durable { runtime, node: Box::new(node) }, table)
             }
         };
+        table.lock().clear_tally();
         let clock = Clock::new(table.lock().now());
         let registry = poll.registry().try_clone()?;
         Ok(Server {
-            turns: Turns::new(config, registry, Arc::clone(&table), clock),
+            turns: Turns::new(config, registry, Arc::clone(&table), clock)?,
             poll,
             listeners,
             stop: Stop { told: Arc::default(), waker },
@@ -186,8 +191,10 @@ impl Listeners {
         };
         let (resp, resp_address) = bind(config.resp, RESP)?;
         let (enqueue, enqueue_address) = bind(config.enqueue, ENQUEUE)?;
-        let addresses = Addresses { resp: resp_address, enqueue: enqueue_address };
-        Ok(Listeners { resp, enqueue, addresses })
+        let (http, http_address) = bind(config.http, HTTP)?;
+        let addresses =
+            Addresses { resp: resp_address, enqueue: enqueue_address, http: http_address };
+        Ok(Listeners { resp, enqueue, http, addresses })
     }
 }
 
@@ -269,9 +276,13 @@ impl Serving {
             }
             while self.turns.has_batch() {
                 let mut batch = self.turns.take_batch();
-                let applied = match batch.commands.is_empty() {
-                    true => Some(Vec::new()),
-                    false => node.commit(self.clock.now(), &mut batch.commands).await?,
+                let applied = if batch.commands.is_empty() {
+                    Some(Vec::new())
+                } else {
+                    let (began, count) = (Instant::now(), batch.commands.len());
+                    let applied = node.commit(self.clock.now(), &mut batch.commands).await?;
+                    self.turns.syncs.add(began.elapsed().as_micros() as u64, count);
+                    applied
                 };
                 if let Some(applied) = applied {
                     self.turns.finish(batch, applied);
@@ -324,11 +335,12 @@ impl Serving {
         let again = self.left_at_the_door.is_some_and(|(connections, since)| {
             self.turns.connection_count() < connections || since.elapsed() >= Duration::from_secs(1)
         });
-        let (mut resp, mut enqueue) = (again, again);
+        let (mut resp, mut enqueue, mut http) = (again, again, again);
         for event in events {
             match event.token() {
                 RESP => resp = true,
                 ENQUEUE => enqueue = true,
+                HTTP => http = true,
                 STOP => {}
                 Token(number) => {
                     let ended = event.is_read_closed() || event.is_error();
@@ -338,9 +350,9 @@ impl Serving {
                 }
             }
         }
-        if (resp || enqueue) && !self.accept(resp, enqueue) {
+        if (resp || enqueue || http) && !self.accept(resp, enqueue, http) {
             self.left_at_the_door = Some((self.turns.connection_count(), Instant::now()));
-        } else if resp && enqueue {
+        } else if again {
             self.left_at_the_door = None;
         }
         self.turns.sweep();
@@ -356,13 +368,16 @@ impl Serving {
     }
 
     /// Lets in those who wait. False if some are still there.
-    fn accept(&mut self, resp: bool, enqueue: bool) -> bool {
+    fn accept(&mut self, resp: bool, enqueue: bool, http: bool) -> bool {
         let mut all = true;
         if let Some(listener) = self.listeners.resp.as_ref().filter(|_| resp) {
             all &= self.turns.accept(listener, || Speaks::Resp(resp::Session::default()));
         }
         if let Some(listener) = self.listeners.enqueue.as_ref().filter(|_| enqueue) {
             all &= self.turns.accept(listener, || Speaks::Enqueue(enqueue::Session::new()));
+        }
+        if let Some(listener) = self.listeners.http.as_ref().filter(|_| http) {
+            all &= self.turns.accept(listener, || Speaks::Http(http::Session::default()));
         }
         all
     }

@@ -8,12 +8,13 @@
 mod answers;
 
 use std::collections::VecDeque;
+use std::fmt::Write;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use keylatch_table::{Command, Detach, Party, Query, RequestId, Table, Text};
+use keylatch_table::{Command, Detach, Party, Query, RequestId, Stats, Table, Text};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
 use parking_lot::Mutex;
@@ -24,7 +25,9 @@ use slab::Slab;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::connection::{Connection, ConnectionId, Incoming};
-use crate::listener::{Answer, Ask, Read, Speaks, resp};
+use crate::feed::Feed;
+use crate::listener::{Answer, Ask, Read, Speaks, http, resp};
+use crate::metrics::{self, Syncs};
 use crate::outbox::Outbox;
 use answers::no_room;
 
@@ -76,7 +79,11 @@ pub(crate) struct Context<'a> {
     pub(crate) frame_bytes: usize,
     pub(crate) owner_bytes: u64,
     pub(crate) connection: ConnectionId,
+    /// Names under which HTTP is answered.
+    pub(crate) hosts: &'a [String],
+    about: metrics::About<'a>,
     shown: &'a Text,
+    principal: &'a Option<Text>,
     random: &'a mut StdRng,
     table: &'a Mutex<Table>,
     clock: Clock,
@@ -94,15 +101,62 @@ impl Context<'_> {
 
     /// A request without an owner.
     pub(crate) fn party(&self) -> Party {
-        Party { owner: Arc::clone(self.shown), explicit: false, principal: None }
+        Party { owner: Arc::clone(self.shown), explicit: false, principal: self.principal() }
+    }
+
+    /// Who it is, if that is known.
+    pub(crate) fn principal(&self) -> Option<Text> {
+        self.principal.clone()
+    }
+
+    fn stats(&self, table: &Table) -> Stats {
+        match table.query(self.clock.now(), &Query::Stats) {
+            keylatch_table::Answer::Stats(stats) => stats,
+            other => unreachable!("statistics were asked for: {other:?}"),
+        }
+    }
+
+    /// For Prometheus.
+    pub(crate) fn metrics(&self) -> String {
+        let table = self.table.lock();
+        metrics::render(&self.stats(&table), table.tally(), &self.about)
+    }
+
+    /// The longest waits and holds, as JSON.
+    pub(crate) fn longest(&self) -> String {
+        let table = self.table.lock();
+        let list = |longest: &keylatch_table::Longest| {
+            let one = |long: &keylatch_table::Long| serde_json::json!({"ms": long.ms, "name": &*long.name, "owner": &*long.owner});
+            longest.iter().map(one).collect::<Vec<_>>()
+        };
+        let tally = table.tally();
+        let (waits, holds) = (list(&tally.longest_waits), list(&tally.longest_holds));
+        serde_json::json!({"waits": waits, "holds": holds}).to_string()
+    }
+
+    /// Whether new locks are taken; and why, or why not.
+    pub(crate) fn readiness(&self, verbose: bool) -> (bool, String) {
+        let (ready, full) = (!self.about.full, self.about.full);
+        let mut text = String::from(if ready { "ready\n" } else { "not ready\n" });
+        if verbose || !ready {
+            let log = match (self.about.durable, full) {
+                (false, _) => "log: off, locks are in memory only",
+                (true, false) => "log: ok",
+                (true, true) => "log: its disk is full, no new locks until there is room",
+            };
+            let table = self.table.lock();
+            let stats = self.stats(&table);
+            let (connections, held, waiting) = (self.about.connections, stats.held, stats.waiting);
+            let _ = writeln!(
+                text,
+                "{log}\nconnections: {connections}\nheld: {held}\nwaiting: {waiting}"
+            );
+        }
+        (ready, text)
     }
 
     pub(crate) fn info(&self) -> String {
-        let table = self.table.lock();
-        let keylatch_table::Answer::Stats(stats) = table.query(self.clock.now(), &Query::Stats)
-        else {
-            unreachable!("statistics were asked for");
-        };
+        let stats = self.stats(&self.table.lock());
         format!(
             "# Server\r\nkeylatch_version:{}\r\nprocess_id:{}\r\n# Locks\r\nheld:{}\r\nwaiting:{}\r\n\
              resources:{}\r\nowners:{}\r\nended_remembered:{}\r\nlast_token:{}\r\ntable_time_ms:{}\r\n",
@@ -129,6 +183,11 @@ pub(crate) struct Turns {
     clock: Clock,
     random: StdRng,
     outbox: Outbox,
+    /// Those who listen to events over HTTP.
+    feed: Feed,
+    /// How long the log takes.
+    pub(crate) syncs: Syncs,
+    started: Instant,
     batch: Batch,
     /// The room of the last turn, for the next one.
     spare: Batch,
@@ -152,8 +211,8 @@ impl Turns {
         registry: Registry,
         table: Arc<Mutex<Table>>,
         clock: Clock,
-    ) -> Turns {
-        Turns {
+    ) -> io::Result<Turns> {
+        Ok(Turns {
             config,
             registry,
             connections: Slab::new(),
@@ -162,6 +221,9 @@ impl Turns {
             clock,
             random: StdRng::from_os_rng(),
             outbox: Outbox::default(),
+            feed: Feed::start()?,
+            syncs: Syncs::default(),
+            started: Instant::now(),
             batch: Batch::default(),
             spare: Batch::default(),
             again: VecDeque::new(),
@@ -171,7 +233,7 @@ impl Turns {
             swept: Instant::now(),
             full: false,
             later: Vec::new(),
-        }
+        })
     }
 
     /// Whether there is something to do without waiting for anyone.
@@ -329,6 +391,7 @@ impl Turns {
     fn take(&mut self, at: usize, input: &[u8]) -> usize {
         let mut taken = 0;
         for count in 0.. {
+            let count_of_connections = self.connections.len();
             let Some(connection) = self.connections.get_mut(at) else { return taken };
             if connection.blocked || connection.held_back || connection.closing {
                 return taken;
@@ -342,7 +405,16 @@ impl Turns {
                 frame_bytes: self.config.frame_bytes,
                 owner_bytes: self.config.settings.owner_bytes,
                 connection: connection.id,
+                hosts: &self.config.http_hosts,
+                about: metrics::About {
+                    connections: count_of_connections,
+                    full: self.full,
+                    durable: self.config.data.is_some(),
+                    syncs: &self.syncs,
+                    uptime_s: (self.began - self.started).as_secs(),
+                },
                 shown: &connection.shown,
+                principal: &connection.principal,
                 random: &mut self.random,
                 table: &self.table,
                 clock: self.clock,
@@ -354,6 +426,7 @@ impl Turns {
                 Speaks::Enqueue(session) => {
                     session.read(rest, &mut context, &mut changes.may_block)
                 }
+                Speaks::Http(session) => session.read(rest, &mut context, &mut changes),
             };
             match read {
                 Read::Incomplete => return taken,
@@ -367,7 +440,12 @@ impl Turns {
                     taken += bytes;
                     connection.requests += 1;
                     self.batch.bytes += bytes;
-                    if matches!(ask, Ask::Change(..)) && connection.asked {
+                    let behind = match &ask {
+                        Ask::Change(..) => connection.asked,
+                        Ask::Events(_) => connection.open > 0,
+                        Ask::Question(..) | Ask::Say(_) => false,
+                    };
+                    if behind {
                         // Behind a question: it waits until that is answered.
                         connection.held_back = true;
                         connection.behind = Some((ask, changes));
@@ -403,6 +481,7 @@ impl Turns {
         let id = connection.id;
         match ask {
             Ask::Say(bytes) => return self.say(at, bytes),
+            Ask::Events(http::EventsFrom(last)) => return self.hand_over(at, last),
             Ask::Change(command, answer) => {
                 if self.config.data.is_some()
                     && let Command::Acquire(ask) = &command
@@ -414,6 +493,7 @@ impl Turns {
                         _ => None,
                     };
                     if let Some(reply) = refusal {
+                        self.table.lock().count_refusal(ask, &reply);
                         connection.open += 1;
                         return self.answer(id, &answer, &reply);
                     }
@@ -431,6 +511,15 @@ impl Turns {
             }
         }
         self.connections[at].open += 1;
+    }
+
+    /// A connection that only listens from now on is not this thread's any more.
+    fn hand_over(&mut self, at: usize, last: Option<String>) {
+        let mut connection = self.connections.remove(at);
+        drop(self.registry.deregister(connection.stream()));
+        connection.out().extend_from_slice(http::EVENTS_HEAD);
+        let (stream, unsent) = connection.into_parts();
+        self.feed.listen(stream, &unsent, last);
     }
 
     /// Answers at once, or behind what is still open.
@@ -465,7 +554,8 @@ impl Turns {
     /// What has been asked for in this turn. Whoever holds something that ends in it has been
     /// answered in an earlier one, so who is to be told is known now.
     pub(crate) fn take_batch(&mut self) -> Batch {
-        self.table.lock().tell_expired(self.outbox.wants_losses());
+        let wanted = self.outbox.wants_losses() || self.feed.is_listened_to();
+        self.table.lock().tell_expired(wanted);
         std::mem::replace(&mut self.batch, std::mem::take(&mut self.spare))
     }
 
@@ -523,7 +613,7 @@ impl Turns {
         }
         let last_words = match &connection.speaks {
             Speaks::Enqueue(session) => session.last_words(),
-            Speaks::Resp(_) => None,
+            Speaks::Resp(_) | Speaks::Http(_) => None,
         };
         if let Some(words) = last_words {
             self.say(at, words);
@@ -543,7 +633,7 @@ impl Turns {
         let alone = self.outbox.leave(connection.id, waiting, held);
         if !alone.is_empty() {
             let grace_ms = match connection.speaks {
-                Speaks::Resp(_) => self.config.grace.as_millis() as u64,
+                Speaks::Resp(_) | Speaks::Http(_) => self.config.grace.as_millis() as u64,
                 Speaks::Enqueue(_) => 0,
             };
             self.propose(Command::Detach(Detach { ids: Some(alone), grace_ms }));
@@ -551,10 +641,10 @@ impl Turns {
     }
 
     /// The server is about to stop. Clients of the enqueue protocol never notice the end of a
-    /// connection, so those that wait are told.
+    /// connection, and those of HTTP expect an answer, so those that wait are told.
     pub(crate) fn dismiss_waiters(&mut self) {
         let waits = |connection: &Connection| {
-            connection.blocked && matches!(connection.speaks, Speaks::Enqueue(_))
+            connection.blocked && !matches!(connection.speaks, Speaks::Resp(_))
         };
         let waiting: Vec<usize> =
             self.connections.iter().filter(|(_, c)| waits(c)).map(|(at, _)| at).collect();
@@ -590,6 +680,35 @@ impl Turns {
             all.filter_map(|(at, connection)| silent(connection).then_some(at)).collect();
         for at in cut {
             self.close(at);
+        }
+        self.answer_before_proxies_give_up(now);
+    }
+
+    /// Those who have waited for an answer over HTTP for long are told that they still wait.
+    fn answer_before_proxies_give_up(&mut self, now: Instant) {
+        let most = self.config.http_answer;
+        let long = |connection: &Connection| match &connection.speaks {
+            Speaks::Http(http::Session { waiting: Some(waiting) }) if connection.blocked => {
+                now.saturating_duration_since(waiting.since) >= most
+            }
+            _ => false,
+        };
+        let all = self.connections.iter();
+        let long: Vec<usize> = all.filter(|(_, one)| long(one)).map(|(at, _)| at).collect();
+        for at in long {
+            let connection = &mut self.connections[at];
+            let Speaks::Http(session) = &mut connection.speaks else { continue };
+            let mut answer = Vec::new();
+            let meta = http::write_still_waiting(session, &mut answer);
+            connection.out().extend_from_slice(&answer);
+            connection.blocked = false;
+            connection.closing |= meta.close;
+            let (id, waiting) = (connection.id, std::mem::take(&mut connection.waiting));
+            let alone = self.outbox.leave(id, waiting, []);
+            let grace_ms = most.as_millis() as u64;
+            self.propose(Command::Detach(Detach { ids: Some(alone), grace_ms }));
+            self.dirty.push(at);
+            self.again(id);
         }
     }
 

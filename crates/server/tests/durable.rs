@@ -120,6 +120,7 @@ fn two_servers_do_not_share_a_directory() {
         data: Some(dir.path().into()),
         resp: free,
         enqueue: None,
+        http: None,
         ..keylatch_server::Config::default()
     };
     let Err(error) = keylatch_server::Server::bind(config) else { panic!("it is taken") };

@@ -3,7 +3,8 @@
 use crate::board::Board;
 use crate::task::Tasks;
 use crate::{
-    Answer, Applied, Command, Error, Query, Reply, Settings, Stats, check::CheckLevel, rules,
+    Acquire, Answer, Applied, Command, Error, Outcome, Query, Reply, Settings, Stats, Tally,
+    check::CheckLevel, rules,
 };
 
 /// Times and tokens from outside stay below this, half of what a snapshot accepts, so that nothing
@@ -31,6 +32,8 @@ pub struct Table {
     pub(crate) moment: u64,
     /// Nobody wants to know of leases that run out. No part of the state.
     pub(crate) quiet: bool,
+    /// No part of the state either.
+    pub(crate) tally: Box<Tally>,
 }
 
 impl Table {
@@ -55,6 +58,7 @@ impl Table {
             troubled: Vec::new(),
             moment: 0,
             quiet: false,
+            tally: Box::default(),
         }
     }
 
@@ -63,6 +67,26 @@ impl Table {
     /// else depends on it: a driver says what it has use for before it applies a command.
     pub fn tell_expired(&mut self, tell: bool) {
         self.quiet = !tell;
+    }
+
+    /// What it has done since it was made, or since this was last cleared.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// Begins to count anew: what a log repeats after a restart was counted before it.
+    pub fn clear_tally(&mut self) {
+        *self.tally = Tally::default();
+    }
+
+    /// A refusal that was answered without [`Table::apply`] counts too.
+    pub fn count_refusal(&mut self, ask: &Acquire, reply: &Reply) {
+        let outcome = match reply {
+            Reply::Busy(_) => Outcome::Busy,
+            Reply::Deadlock(_) => Outcome::Deadlock,
+            _ => Outcome::Refused,
+        };
+        self.tally.count(ask.part.mode, outcome);
     }
 
     /// Carries out one command at a time. A refusal is a reply; this never fails.

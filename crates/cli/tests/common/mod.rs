@@ -58,7 +58,7 @@ impl Start {
         words.push(env!("CARGO_BIN_EXE_keylatch").into());
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).args(["serve", "--resp", "127.0.0.1:0"]);
-        command.args(["--enqueue", "127.0.0.1:0"]);
+        command.args(["--enqueue", "127.0.0.1:0", "--http", "off"]);
         let config = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(config.path(), &self.config).unwrap();
         command.arg("--config").arg(config.path());

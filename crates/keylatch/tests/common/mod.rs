@@ -73,6 +73,7 @@ impl Running {
             data: data.map(Into::into),
             resp: Some(address.unwrap_or(free)),
             enqueue: None,
+            http: None,
             ..Config::default()
         };
         // On a thread of its own: a durable one has a runtime of its own.

@@ -2,6 +2,7 @@
 //! the table.
 
 pub(crate) mod enqueue;
+pub(crate) mod http;
 pub(crate) mod resp;
 
 use keylatch_table::{Command, Query};
@@ -11,6 +12,7 @@ use keylatch_wire::Writer;
 pub(crate) enum Speaks {
     Resp(resp::Session),
     Enqueue(enqueue::Session),
+    Http(http::Session),
 }
 
 impl Speaks {
@@ -22,6 +24,9 @@ impl Speaks {
                 Writer { out: &mut out, protocol: session.protocol }.error(code, text);
             }
             Speaks::Enqueue(_) => enqueue::write_error(text, &mut out),
+            Speaks::Http(_) => {
+                return http::unavailable("unavailable", text, http::Meta::closing());
+            }
         }
         out
     }
@@ -35,6 +40,8 @@ pub(crate) enum Ask {
     Question(Vec<Query>, Answer),
     /// Answered already.
     Say(Vec<u8>),
+    /// All events from now on; the connection is for nothing else any more.
+    Events(http::EventsFrom),
 }
 
 /// How the answer is written.
@@ -42,6 +49,7 @@ pub(crate) enum Ask {
 pub(crate) enum Answer {
     Resp(resp::Answer),
     Enqueue(enqueue::Answer),
+    Http(http::Answer),
 }
 
 /// What reading one request from the input came to.

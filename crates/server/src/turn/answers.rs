@@ -4,7 +4,7 @@ use keylatch_table::{Applied, Command, Detach, Event, Reply, RequestId};
 
 use super::{Batch, Turns, Work};
 use crate::connection::{Connection, ConnectionId};
-use crate::listener::{Answer, Speaks, enqueue, resp};
+use crate::listener::{Answer, Speaks, enqueue, http, resp};
 use crate::outbox::{Concerned, Waiter};
 
 impl Turns {
@@ -68,6 +68,10 @@ impl Turns {
                     Answer::Enqueue(_) => {
                         enqueue::write_found(&found, self.clock, connection.out());
                     }
+                    Answer::Http(answer) => {
+                        connection.closing |= answer.meta.close;
+                        http::write_found(&answer, &found, connection.out());
+                    }
                 }
             }
             Work::Say(bytes) => self.connections[id.at].out().extend_from_slice(&bytes),
@@ -94,7 +98,8 @@ impl Turns {
         // A lock request, and whether its connection goes on while it waits.
         let lock = match answer {
             Answer::Resp(resp::Answer::Lock { id, asynchronous }) => Some((id, *asynchronous)),
-            Answer::Enqueue(enqueue::Answer::Lock(id)) => Some((id, false)),
+            Answer::Enqueue(enqueue::Answer::Lock(id))
+            | Answer::Http(http::Answer { kind: http::Kind::Lock(id), .. }) => Some((id, false)),
             _ => None,
         };
         if !self.is_there(id) {
@@ -119,6 +124,10 @@ impl Turns {
                 write(connection, |writer| resp::write_answer(answer, reply, writer));
             }
             Answer::Enqueue(answer) => enqueue::write_answer(answer, reply, connection.out()),
+            Answer::Http(answer) => {
+                connection.closing |= answer.meta.close;
+                http::write_answer(answer, reply, connection.out());
+            }
         }
         self.answered(id);
     }
@@ -144,7 +153,7 @@ impl Turns {
     fn nobody_there(&mut self, answer: &Answer, lock: Option<&RequestId>, reply: &Reply) {
         if let (Some(id), Reply::Waiting(_)) = (lock, reply) {
             let grace_ms = match answer {
-                Answer::Resp(_) => self.config.grace.as_millis() as u64,
+                Answer::Resp(_) | Answer::Http(_) => self.config.grace.as_millis() as u64,
                 Answer::Enqueue(_) => 0,
             };
             self.propose(Command::Detach(Detach { ids: Some(vec![id.clone()]), grace_ms }));
@@ -169,8 +178,9 @@ impl Turns {
             }
             Concerned::Holder(_) | Concerned::Nobody => {}
         }
-        if !self.outbox.subscribers.is_empty() {
-            self.tell_subscribers(event);
+        let fed = self.feed.is_listened_to();
+        if !self.outbox.subscribers.is_empty() || fed {
+            self.tell_subscribers(event, fed);
         }
     }
 
@@ -191,11 +201,17 @@ impl Turns {
         let pushes = connection.wants_pushes();
         if blocks {
             connection.blocked = false;
-            match connection.speaks {
+            match &mut connection.speaks {
                 Speaks::Resp(_) => {
                     write(connection, |writer| resp::write_outcome_of(event, writer));
                 }
                 Speaks::Enqueue(_) => enqueue::write_outcome_of(event, connection.out()),
+                Speaks::Http(session) => {
+                    let mut answer = Vec::new();
+                    let meta = http::write_outcome_of(event, session, &mut answer);
+                    connection.closing |= meta.close;
+                    connection.out().extend_from_slice(&answer);
+                }
             }
         } else if pushes {
             write(connection, |writer| resp::write_push(event, writer));
@@ -210,8 +226,8 @@ impl Turns {
         }
     }
 
-    fn tell_subscribers(&mut self, event: &Event) {
-        let Some(text) = resp::event_as_json(event) else { return };
+    fn tell_subscribers(&mut self, event: &Event, fed: bool) {
+        let Some((kind, text)) = resp::event_as_json(event) else { return };
         for id in self.outbox.subscribers.clone() {
             if self.is_there(id) {
                 write(&mut self.connections[id.at], |writer| {
@@ -223,6 +239,9 @@ impl Turns {
                 self.dirty.push(id.at);
             }
         }
+        if fed {
+            self.feed.tell(kind, text);
+        }
     }
 }
 
@@ -230,7 +249,7 @@ impl Connection {
     fn wants_pushes(&self) -> bool {
         match &self.speaks {
             Speaks::Resp(session) => session.protocol == keylatch_wire::Protocol::Resp3,
-            Speaks::Enqueue(_) => false,
+            Speaks::Enqueue(_) | Speaks::Http(_) => false,
         }
     }
 }
@@ -247,10 +266,14 @@ fn write(connection: &mut Connection, write: impl FnOnce(&mut keylatch_wire::Wri
 pub(super) fn no_room(connection: &Connection, answer: &Answer) -> Vec<u8> {
     let text = match answer {
         Answer::Resp(resp::Answer::Lock { .. } | resp::Answer::Set)
+        | Answer::Http(http::Answer { kind: http::Kind::Lock(_), .. })
         | Answer::Enqueue(enqueue::Answer::Lock(_)) => {
             "the disk of the log is full: no new locks until there is room; releasing and renewing go on"
         }
         _ => "the disk of the log is full, and so is its reserve: try again when there is room",
     };
-    connection.speaks.error("FULL", text)
+    match answer {
+        Answer::Http(answer) => http::unavailable("full", text, answer.meta),
+        Answer::Resp(_) | Answer::Enqueue(_) => connection.speaks.error("FULL", text),
+    }
 }

@@ -23,7 +23,8 @@ impl Running {
 
     pub(crate) fn with(change: impl FnOnce(&mut Config)) -> Running {
         let free: SocketAddr = "127.0.0.1:0".parse().unwrap();
-        let mut config = Config { resp: Some(free), enqueue: Some(free), ..Config::default() };
+        let mut config =
+            Config { resp: Some(free), enqueue: Some(free), http: Some(free), ..Config::default() };
         change(&mut config);
         let server = Server::bind(config).unwrap();
         let (addresses, stop) = (server.addresses(), server.stopper());

@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 
-use crate::{Extra, Mode, RequestId};
+use crate::{Extra, Mode, RequestId, Text};
 use deadlines::Deadlines;
 use ended::{EndedId, Memory};
 use hash::KeyHash;
@@ -356,6 +356,17 @@ impl Board {
             0 => Some(request.part),
             _ => request.more.as_ref()?.also.get(position - 1).copied(),
         }
+    }
+
+    /// The mode of a request's first resource, and what describes the request in a few words.
+    pub(crate) fn first_part(&self, at: u32) -> (Mode, impl FnOnce() -> (Text, Text)) {
+        let request = &self.requests[at];
+        let part = &self.parts[request.part];
+        let describe = || {
+            let name = self.resources.get(part.resource).key.name().into();
+            (name, self.parties.party(request.party).owner.clone())
+        };
+        (part.mode, describe)
     }
 
     pub(crate) fn parts_of(&self, at: u32) -> impl Iterator<Item = u32> {

@@ -5,7 +5,7 @@ use crate::board::parties::Who;
 use crate::board::slab::NONE;
 use crate::board::{Known, More, Request, Wait};
 use crate::error::{Error, What};
-use crate::{Acquire, Blocker, Event, Extra, Grant, Mode, Part, Reply, Table, rules};
+use crate::{Acquire, Blocker, Event, Extra, Grant, Mode, Outcome, Part, Reply, Table, rules};
 
 use super::Asker;
 use super::admit::long_ms;
@@ -14,7 +14,10 @@ impl Table {
     pub(crate) fn acquire(&mut self, ask: Acquire, events: &mut Vec<Event>) -> Reply {
         match self.decide(self.now, &ask) {
             Decision::Repeat(at) => self.repeat(at, &ask, events),
-            Decision::Refuse(reply) => reply,
+            Decision::Refuse(reply) => {
+                self.count_refusal(&ask, &reply);
+                reply
+            }
             Decision::Grant(Place { who, hash, known }, vacant) => {
                 self.revive(known);
                 Reply::Granted(self.grant_new(ask, who, hash, vacant))
@@ -153,6 +156,8 @@ impl Table {
     #[allow(clippy::inline_always)] // passing a request by value copies it
     fn grant_new(&mut self, ask: Acquire, who: Who, hash: u64, vacant: Option<u64>) -> Grant {
         let token = self.next_token();
+        self.tally.count(ask.part.mode, Outcome::Granted);
+        self.tally.waited(0, || unreachable!("nothing is not long"));
         let max_hold_ms = ask.extra.as_ref().map_or(0, |extra| extra.max_hold_ms);
         let deadline = lease_end(self.now, ask.lease_ms, self.now, max_hold_ms);
         let entrance = Entrance { hash, token, deadline, wait: None, vacant };

@@ -7,7 +7,7 @@ use crate::board::ended::End;
 use crate::board::slab::NONE;
 use crate::error::What;
 use crate::{
-    About, Cause, Detach, Error, Event, Loss, Part, Reply, RequestId, Table, Target, Text,
+    About, Cause, Detach, Error, Event, Loss, Outcome, Part, Reply, RequestId, Table, Target, Text,
 };
 
 use super::admit::{long, long_ms};
@@ -122,6 +122,7 @@ impl Table {
                 continue;
             }
             let about = Box::new(self.about(*at));
+            self.tally.count(about.parts[0].mode, Outcome::TimedOut);
             let id = self.end_waiter(*at);
             events.push(Event::TimedOut { id, blocker, about });
         }
@@ -152,6 +153,7 @@ impl Table {
     /// A waiter leaves, and whoever listens for it is told.
     pub(crate) fn withdraw(&mut self, at: u32, end: Option<End>, events: &mut Vec<Event>) {
         let about = Box::new(self.about(at));
+        self.tally.count(about.parts[0].mode, Outcome::Cancelled);
         let id = self.end_request(at, end);
         events.push(Event::Withdrawn { id, about });
     }
@@ -161,6 +163,9 @@ impl Table {
     }
 
     fn end_holder(&mut self, at: u32, cause: Cause, by: Option<Text>) -> RequestId {
+        let held_ms = self.now - self.board.requests[at].since;
+        let (_, describe) = self.board.first_part(at);
+        self.tally.held(held_ms, cause, describe);
         self.end_request(at, Some(End::Grant(cause, by.map(Box::new))))
     }
 

@@ -12,7 +12,7 @@
 use super::acquire::lease_end;
 use crate::board::parties::OwnerNode;
 use crate::board::slab::NONE;
-use crate::{Deadlock, Event, Grant, Table};
+use crate::{Deadlock, Event, Grant, Outcome, Table};
 
 impl Table {
     pub(crate) fn settle(&mut self, events: &mut Vec<Event>) {
@@ -31,6 +31,7 @@ impl Table {
             let Some((at, cycle)) = found else { return };
             let deadlock = Deadlock { blocker: self.blocker_of(at), cycle };
             let about = Box::new(self.about(at));
+            self.tally.count(about.parts[0].mode, Outcome::Deadlock);
             let id = self.end_waiter(at);
             events.push(Event::Deadlocked { id, deadlock, about });
         }
@@ -44,6 +45,9 @@ impl Table {
         let end = lease_end(self.now, lease_ms, self.now, request.max_hold_ms());
         let waited_ms = self.now - request.wait().asked;
         self.board.hold(at, token, self.now);
+        let (mode, describe) = self.board.first_part(at);
+        self.tally.count(mode, Outcome::Granted);
+        self.tally.waited(waited_ms, describe);
         self.board.requests[at].detached = grace.is_some();
         self.board.set_deadline(at, end);
         events.push(Event::Granted {

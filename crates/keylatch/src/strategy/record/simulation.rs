@@ -503,7 +503,7 @@ fn run(seed: u64, sabotage: Sabotage) -> (u64, u64) {
                 done.expect("a check failed");
             }
         };
-        tokio::time::timeout(Duration::from_mins(60), all).await.expect("somebody waits for ever");
+        tokio::time::timeout(Duration::from_mins(10), all).await.expect("somebody waits for ever");
         // What came late has come; whoever comes now finds everything free.
         sleep(Duration::from_mins(1)).await;
         world.faults.store(0, Ordering::SeqCst);

@@ -14,6 +14,8 @@ use crate::turn::Context;
 use reply::{ALREADY_EXISTS, DOES_NOT_EXIST, ListEntry};
 use request::{Request, Splitter};
 
+pub(crate) use request::js_number;
+
 /// What is known of the bytes of a connection.
 pub(crate) struct Session {
     splitter: Splitter,

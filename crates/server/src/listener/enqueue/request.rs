@@ -24,6 +24,9 @@ use keylatch_table::{Acquire, Extra, Field, LocksQuery, Mode, Part, Party, Reque
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+/// The canonical text of a number in a field: the same on every port that takes JSON.
+pub(crate) use number::js_text as js_number;
+
 #[cfg(feature = "fuzzing")]
 pub use fuzz::fuzz;
 #[cfg(test)]

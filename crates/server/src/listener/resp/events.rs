@@ -63,7 +63,7 @@ pub(crate) fn write_outcome_of(event: &Event, writer: &mut Writer<'_>) {
 }
 
 /// An event as subscribers get it.
-pub(crate) fn event_as_json(event: &Event) -> Option<String> {
+pub(crate) fn event_as_json(event: &Event) -> Option<(&'static str, String)> {
     let about = |about: &keylatch_table::About| {
         let resource = |part: &Part| json!({"resource": part.resource.to_string(), "mode": part.mode.letter()});
         json!({
@@ -72,25 +72,40 @@ pub(crate) fn event_as_json(event: &Event) -> Option<String> {
             "resources": about.parts.iter().map(resource).collect::<Vec<_>>(),
         })
     };
-    let value: Value = match event {
-        Event::Granted { id, grant } => json!({
-            "event": "granted", "id": id.to_string(), "token": grant.token,
-            "lease_ms": grant.lease_ms, "waited_ms": grant.waited_ms,
-        }),
-        Event::TimedOut { id, about: what, .. } => json!({
-            "event": "timeout", "id": id.to_string(), "request": about(what),
-        }),
-        Event::Deadlocked { id, about: what, .. } => json!({
-            "event": "deadlock", "id": id.to_string(), "request": about(what),
-        }),
-        Event::Withdrawn { id, about: what } => json!({
-            "event": "cancelled", "id": id.to_string(), "request": about(what),
-        }),
-        Event::Lost { id, token, cause: why, reason, about: what } => json!({
-            "event": "lost", "id": id.to_string(), "token": token, "cause": cause(*why),
-            "reason": reason.as_deref(), "request": about(what),
-        }),
+    let (kind, value): (&'static str, Value) = match event {
+        Event::Granted { id, grant } => (
+            "granted",
+            json!({
+                "event": "granted", "id": id.to_string(), "token": grant.token,
+                "lease_ms": grant.lease_ms, "waited_ms": grant.waited_ms,
+            }),
+        ),
+        Event::TimedOut { id, about: what, .. } => (
+            "timeout",
+            json!({
+                "event": "timeout", "id": id.to_string(), "request": about(what),
+            }),
+        ),
+        Event::Deadlocked { id, about: what, .. } => (
+            "deadlock",
+            json!({
+                "event": "deadlock", "id": id.to_string(), "request": about(what),
+            }),
+        ),
+        Event::Withdrawn { id, about: what } => (
+            "cancelled",
+            json!({
+                "event": "cancelled", "id": id.to_string(), "request": about(what),
+            }),
+        ),
+        Event::Lost { id, token, cause: why, reason, about: what } => (
+            "lost",
+            json!({
+                "event": "lost", "id": id.to_string(), "token": token, "cause": cause(*why),
+                "reason": reason.as_deref(), "request": about(what),
+            }),
+        ),
         Event::Task(_) => return None,
     };
-    Some(value.to_string())
+    Some((kind, value.to_string()))
 }

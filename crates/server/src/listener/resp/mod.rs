@@ -12,7 +12,7 @@ use keylatch_wire::{
 use super::{Answer as AnyAnswer, Ask, Read};
 use crate::turn::Context;
 
-pub(crate) use answer::{Answer, write_answer, write_found, write_outcome};
+pub(crate) use answer::{Answer, cause, state, write_answer, write_found, write_outcome};
 pub(crate) use events::{event_as_json, write_outcome_of, write_push};
 
 /// The channel on which all events can be had.
@@ -219,7 +219,7 @@ impl Session {
 fn lock_command(lock: Lock, context: &mut Context<'_>) -> Acquire {
     let id = lock.id.unwrap_or_else(|| context.new_id());
     let party = match &lock.owner {
-        Some(owner) => Party::owner(owner),
+        Some(owner) => Party { principal: context.principal(), ..Party::owner(owner) },
         None => context.party(),
     };
     let extra = Extra { max_hold_ms: lock.max_hold_ms, meta: lock.meta, ..Extra::default() };

@@ -6,7 +6,7 @@
 const MAX_SAFE: f64 = 9_007_199_254_740_991.0;
 
 /// `String(value)` of JavaScript, for a value that is neither infinite nor NaN.
-pub(super) fn js_text(value: f64) -> String {
+pub(crate) fn js_text(value: f64) -> String {
     let shortest = shortest(value.abs());
     let (mantissa, exponent) = shortest.split_once('e').expect("`{:e}` writes an exponent");
     let exponent: i32 = exponent.parse().expect("`{:e}` writes a whole exponent");

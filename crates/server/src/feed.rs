@@ -1,0 +1,208 @@
+//! Events for many: a thread of its own writes them as server-sent events, so that a hundred who
+//! listen cost the locks nothing but the sending of a message.
+//!
+//! Whoever comes back with the id of the last event that it saw gets those behind it, if they are
+//! still kept; if not, it is told that it has missed some (`event: missed`).
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
+use std::time::{Duration, Instant};
+
+use mio::net::TcpStream;
+
+/// Events that are kept for those who come back.
+const KEPT: usize = 4_096;
+/// Events on their way to the thread; beyond that they are missed, and it says so.
+const ON_THEIR_WAY: usize = 16_384;
+/// Proxies take a silent connection for a dead one.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+/// How long events are kept when nobody listens any more.
+const LINGER: Duration = Duration::from_secs(300);
+/// Bytes that may wait for one who does not read; beyond that it is cut off.
+const UNREAD: usize = 4 << 20;
+
+/// The way to those who listen.
+pub(crate) struct Feed {
+    tell: SyncSender<Message>,
+    /// Somebody listens, or did so a short while ago.
+    listened_to: Arc<AtomicBool>,
+    missed: bool,
+}
+
+enum Message {
+    /// What happened: its kind and its JSON.
+    Event(&'static str, String),
+    Missed,
+    Listener(Listener),
+}
+
+struct Listener {
+    stream: TcpStream,
+    out: VecDeque<u8>,
+    from: Option<String>,
+}
+
+impl Feed {
+    /// Starts the thread; it ends when this is dropped.
+    pub(crate) fn start() -> io::Result<Feed> {
+        let (tell, told) = mpsc::sync_channel(ON_THEIR_WAY);
+        let listened_to = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&listened_to);
+        // So that nobody takes an id of an earlier life for one of this.
+        let life = crate::clock::wall().as_micros() as u64;
+        std::thread::Builder::new().name("events".into()).spawn(move || {
+            Writer { told, flag, life, ..Writer::new() }.run();
+        })?;
+        Ok(Feed { tell, listened_to, missed: false })
+    }
+
+    /// Whether it is worth making events.
+    pub(crate) fn is_listened_to(&self) -> bool {
+        self.listened_to.load(Ordering::Relaxed)
+    }
+
+    /// Never waits.
+    pub(crate) fn tell(&mut self, kind: &'static str, json: String) {
+        if self.missed {
+            self.missed = self.tell.try_send(Message::Missed).is_err();
+        }
+        self.missed |= self.tell.try_send(Message::Event(kind, json)).is_err();
+    }
+
+    /// One more, who has not been sent these bytes yet. If there is no room it is simply closed.
+    pub(crate) fn listen(&mut self, stream: TcpStream, out: &[u8], from: Option<String>) {
+        self.listened_to.store(true, Ordering::Relaxed);
+        let listener = Listener { stream, out: out.iter().copied().collect(), from };
+        if let Err(TrySendError::Full(_)) = self.tell.try_send(Message::Listener(listener)) {
+            tracing::warn!("too many events: one who wanted to listen was turned away");
+        }
+    }
+}
+
+struct Writer {
+    told: Receiver<Message>,
+    flag: Arc<AtomicBool>,
+    life: u64,
+    listeners: Vec<Listener>,
+    /// The last ones, each as it is sent; the last one has the number `last`.
+    kept: VecDeque<Arc<str>>,
+    last: u64,
+    alone_since: Instant,
+}
+
+impl Writer {
+    fn new() -> Writer {
+        Writer {
+            told: mpsc::channel().1,
+            flag: Arc::default(),
+            life: 0,
+            listeners: Vec::new(),
+            kept: VecDeque::new(),
+            last: 0,
+            alone_since: Instant::now(),
+        }
+    }
+
+    fn run(mut self) {
+        let mut beat = Instant::now() + HEARTBEAT;
+        loop {
+            let behind = self.listeners.iter().any(|listener| !listener.out.is_empty());
+            let wait = if behind { Duration::from_millis(20) } else { Duration::from_secs(1) };
+            match self.told.recv_timeout(wait) {
+                Ok(first) => {
+                    self.hear(first);
+                    while let Ok(more) = self.told.try_recv() {
+                        self.hear(more);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            if Instant::now() >= beat {
+                beat = Instant::now() + HEARTBEAT;
+                self.listeners.iter_mut().for_each(|listener| listener.out.extend(b":\n\n"));
+            }
+            self.listeners.retain_mut(Listener::flush);
+            if !self.listeners.is_empty() {
+                self.alone_since = Instant::now();
+            } else if self.alone_since.elapsed() > LINGER {
+                self.flag.store(false, Ordering::Relaxed);
+                // What comes now is not kept, so neither may what came before.
+                self.kept.clear();
+            }
+        }
+    }
+
+    fn hear(&mut self, message: Message) {
+        match message {
+            Message::Event(kind, json) => {
+                self.last += 1;
+                let text: Arc<str> =
+                    format!("id: {}-{}\nevent: {kind}\ndata: {json}\n\n", self.life, self.last)
+                        .into();
+                for listener in &mut self.listeners {
+                    listener.out.extend(text.as_bytes());
+                }
+                if self.kept.len() == KEPT {
+                    self.kept.pop_front();
+                }
+                self.kept.push_back(text);
+            }
+            Message::Missed => {
+                self.kept.clear();
+                self.listeners.iter_mut().for_each(Listener::missed);
+            }
+            Message::Listener(mut listener) => {
+                self.flag.store(true, Ordering::Relaxed);
+                if let Some(from) = listener.from.take() {
+                    self.catch_up(&mut listener, &from);
+                }
+                self.listeners.push(listener);
+            }
+        }
+    }
+
+    fn catch_up(&self, listener: &mut Listener, from: &str) {
+        let seen = from
+            .split_once('-')
+            .filter(|(life, _)| *life == self.life.to_string())
+            .and_then(|(_, number)| number.parse::<u64>().ok())
+            .filter(|number| *number <= self.last && self.last - number <= self.kept.len() as u64);
+        let Some(seen) = seen else { return listener.missed() };
+        let behind = (self.last - seen) as usize;
+        for text in self.kept.iter().skip(self.kept.len() - behind) {
+            listener.out.extend(text.as_bytes());
+        }
+    }
+}
+
+impl Listener {
+    fn missed(&mut self) {
+        self.out.extend(b"event: missed\ndata: {}\n\n");
+    }
+
+    /// Sends what can be sent. False if it is gone or does not read.
+    fn flush(&mut self) -> bool {
+        // It has nothing to say; all there can be is its end.
+        let mut room = [0; 512];
+        match self.stream.read(&mut room) {
+            Ok(0) => return false,
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return false,
+            Ok(_) | Err(_) => {}
+        }
+        while !self.out.is_empty() {
+            let (front, _) = self.out.as_slices();
+            match self.stream.write(front) {
+                Ok(0) => return false,
+                Ok(count) => drop(self.out.drain(..count)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+        self.out.len() <= UNREAD
+    }
+}

@@ -1,0 +1,227 @@
+//! HTTP/1.1 with JSON: the same requests, on the same path, as on every other port.
+//!
+//! A request is a head and, of a known length, a body. A lock that waits blocks its connection, like
+//! any other; after `http_answer` it is told that it still waits, because proxies give up on an answer
+//! that takes longer, and asks again under its id.
+
+mod answer;
+mod body;
+mod head;
+mod openapi;
+mod problem;
+mod route;
+
+use std::time::Instant;
+
+use keylatch_table::RequestId;
+
+use super::{Answer as AnyAnswer, Ask, Read};
+use crate::listener::resp::Changes;
+use crate::turn::Context;
+pub(crate) use answer::{write_answer, write_found, write_outcome_of, write_still_waiting};
+use head::{Head, Method};
+pub(crate) use problem::Problem;
+
+/// One connection's state: the answer that it waits for.
+#[derive(Default)]
+pub(crate) struct Session {
+    pub(crate) waiting: Option<Waiting>,
+}
+
+/// A lock that is waited for.
+pub(crate) struct Waiting {
+    pub(crate) id: RequestId,
+    pub(crate) since: Instant,
+    meta: Meta,
+}
+
+/// How any answer to a request is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Meta {
+    /// The connection is closed behind it.
+    pub(crate) close: bool,
+    /// It is to have no body (`HEAD`).
+    bare: bool,
+}
+
+impl Meta {
+    /// Of an answer behind which the connection is closed.
+    pub(crate) fn closing() -> Meta {
+        Meta { close: true, bare: false }
+    }
+}
+
+/// How the answer is written.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) kind: Kind,
+    pub(crate) meta: Meta,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Kind {
+    Lock(RequestId),
+    Release,
+    Renew,
+    Promote,
+    Revoke,
+    /// How many at most.
+    List(usize),
+    /// One request, unless it is this one still.
+    Show {
+        if_none_match: Option<String>,
+    },
+    Owners,
+}
+
+/// Events from behind this one on, or from now on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EventsFrom(pub(crate) Option<String>);
+
+impl Session {
+    /// Reads the next request.
+    pub(crate) fn read(
+        &mut self,
+        input: &[u8],
+        context: &mut Context<'_>,
+        changes: &mut Changes,
+    ) -> Read {
+        if input.is_empty() {
+            return Read::Incomplete;
+        }
+        let broken = |problem: &Problem| {
+            let mut out = Vec::new();
+            write_problem(problem, Meta::closing(), &mut out);
+            Read::Broken(out)
+        };
+        let (head, head_bytes) = match Head::read(input, context.hosts) {
+            Ok(Some(read)) => read,
+            Ok(None) => return Read::Incomplete,
+            Err(problem) => return broken(&problem),
+        };
+        if head.body_bytes > context.frame_bytes {
+            return broken(&Problem::too_large("the body", context.frame_bytes));
+        }
+        let taken = head_bytes + head.body_bytes;
+        if input.len() < taken {
+            return Read::Incomplete;
+        }
+        let meta = Meta { close: head.close, bare: head.method == Method::Head };
+        let ask = match route::ask(&head, &input[head_bytes..taken], context) {
+            Ok(route::Asked::Change(command, kind)) => {
+                if let (Kind::Lock(id), keylatch_table::Command::Acquire(ask)) = (&kind, &command)
+                    && ask.wait_ms > 0
+                {
+                    changes.may_block = true;
+                    self.waiting = Some(Waiting { id: id.clone(), since: Instant::now(), meta });
+                }
+                Ask::Change(command, AnyAnswer::Http(Answer { kind, meta }))
+            }
+            Ok(route::Asked::Question(query, kind)) => {
+                Ask::Question(vec![query], AnyAnswer::Http(Answer { kind, meta }))
+            }
+            Ok(route::Asked::Events) => {
+                return Read::Ask(taken, Ask::Events(EventsFrom(head.last_event_id)));
+            }
+            Ok(route::Asked::Text(text)) => {
+                changes.close = meta.close;
+                let mut out = Vec::new();
+                let etag = text.etag.as_deref();
+                if etag.is_some() && etag == head.if_none_match.as_deref() {
+                    write(304, text.kind, etag, b"", meta, &mut out);
+                } else {
+                    write(text.status, text.kind, etag, text.body.as_bytes(), meta, &mut out);
+                }
+                Ask::Say(out)
+            }
+            Err(problem) => {
+                changes.close = meta.close;
+                let mut out = Vec::new();
+                write_problem(&problem, meta, &mut out);
+                Ask::Say(out)
+            }
+        };
+        Read::Ask(taken, ask)
+    }
+}
+
+/// What is said to one who cannot be served now, whatever was asked.
+pub(crate) fn unavailable(code: &'static str, text: &str, meta: Meta) -> Vec<u8> {
+    let mut out = Vec::new();
+    write_problem(&Problem::new(503, code, text.into()), meta, &mut out);
+    out
+}
+
+/// The beginning of a stream of events.
+pub(crate) const EVENTS_HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\
+    Cache-Control: no-store\r\nX-Accel-Buffering: no\r\nConnection: close\r\n\r\n: events follow\n\n";
+
+fn write_problem(problem: &Problem, meta: Meta, out: &mut Vec<u8>) {
+    write(problem.status, PROBLEM, None, &problem.body(), meta, out);
+}
+
+const JSON: &str = "application/json";
+const PROBLEM: &str = "application/problem+json";
+
+/// One answer.
+fn write(status: u16, kind: &str, etag: Option<&str>, body: &[u8], meta: Meta, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"HTTP/1.1 ");
+    let mut number = itoa::Buffer::new();
+    out.extend_from_slice(number.format(status).as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(reason(status).as_bytes());
+    if let Some(etag) = etag {
+        out.extend_from_slice(b"\r\nETag: ");
+        out.extend_from_slice(etag.as_bytes());
+    }
+    if status == 401 {
+        out.extend_from_slice(b"\r\nWWW-Authenticate: Bearer");
+    }
+    if matches!(status, 202 | 429 | 503) {
+        out.extend_from_slice(if status == 202 {
+            b"\r\nRetry-After: 0"
+        } else {
+            b"\r\nRetry-After: 1"
+        });
+    }
+    // What is answered holds for a moment, and may be secret.
+    out.extend_from_slice(b"\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff");
+    if meta.close {
+        out.extend_from_slice(b"\r\nConnection: close");
+    }
+    if !matches!(status, 204 | 304) {
+        out.extend_from_slice(b"\r\nContent-Type: ");
+        out.extend_from_slice(kind.as_bytes());
+        out.extend_from_slice(b"\r\nContent-Length: ");
+        out.extend_from_slice(number.format(body.len()).as_bytes());
+    }
+    out.extend_from_slice(b"\r\n\r\n");
+    if !meta.bare && !matches!(status, 204 | 304) {
+        out.extend_from_slice(body);
+    }
+}
+
+/// What a status is called.
+fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        202 => "Accepted",
+        204 => "No Content",
+        304 => "Not Modified",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        409 => "Conflict",
+        410 => "Gone",
+        411 => "Length Required",
+        413 => "Content Too Large",
+        415 => "Unsupported Media Type",
+        421 => "Misdirected Request",
+        429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
+        503 => "Service Unavailable",
+        _ => "Error",
+    }
+}

@@ -1,0 +1,202 @@
+//! From method and path to what is asked. The same table makes `/openapi.json`.
+
+use keylatch_table::{Command, LocksQuery, Query, RequestId, Target};
+use percent_encoding::percent_decode_str;
+
+use super::head::{Head, Method};
+use super::problem::Problem;
+use super::{JSON, Kind, body, openapi};
+use crate::turn::Context;
+
+/// What can be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Op {
+    Acquire,
+    List,
+    Show,
+    Release,
+    Renew,
+    Promote,
+    Revoke,
+    Owners,
+    Longest,
+    Events,
+    Metrics,
+    Live,
+    Ready,
+    OpenApi,
+}
+
+/// Method, path and what it is.
+pub(super) const ROUTES: [(Method, &str, Op); 14] = [
+    (Method::Post, "/v1/locks", Op::Acquire),
+    (Method::Get, "/v1/locks", Op::List),
+    (Method::Get, "/v1/locks/{id}", Op::Show),
+    (Method::Delete, "/v1/locks/{id}", Op::Release),
+    (Method::Post, "/v1/locks/{id}/renew", Op::Renew),
+    (Method::Post, "/v1/locks/{id}/promote", Op::Promote),
+    (Method::Post, "/v1/revoke", Op::Revoke),
+    (Method::Get, "/v1/owners", Op::Owners),
+    (Method::Get, "/v1/longest", Op::Longest),
+    (Method::Get, "/v1/events", Op::Events),
+    (Method::Get, "/metrics", Op::Metrics),
+    (Method::Get, "/livez", Op::Live),
+    (Method::Get, "/readyz", Op::Ready),
+    (Method::Get, "/openapi.json", Op::OpenApi),
+];
+
+/// What becomes of a request.
+pub(super) enum Asked {
+    Change(Command, Kind),
+    Question(Query, Kind),
+    Events,
+    Text(Text),
+}
+
+/// An answer that is known already.
+pub(super) struct Text {
+    pub(super) status: u16,
+    pub(super) kind: &'static str,
+    pub(super) etag: Option<String>,
+    pub(super) body: String,
+}
+
+/// Locks in a list when nothing is said, and at most.
+const LIST: usize = 1_000;
+const LIST_MOST: usize = 10_000;
+
+pub(super) fn ask(head: &Head, body: &[u8], context: &mut Context<'_>) -> Result<Asked, Problem> {
+    let (op, id) = find(head)?;
+    // Without this a page of another site could make a browser send it without being asked.
+    if head.method == Method::Post && !head.is_json {
+        let text = "say Content-Type: application/json";
+        return Err(Problem::new(415, "not_json", text.into()));
+    }
+    let target = || Target::Id(RequestId::new(&id));
+    Ok(match op {
+        Op::Acquire => {
+            let ask = body::lock(body, context)?;
+            let id = ask.id.clone();
+            Asked::Change(Command::Acquire(ask), Kind::Lock(id))
+        }
+        Op::List => {
+            let query = list(&head.query)?;
+            let limit = query.limit;
+            Asked::Question(Query::Locks(query), Kind::List(limit))
+        }
+        Op::Show => {
+            no_query(head)?;
+            let if_none_match = head.if_none_match.clone();
+            Asked::Question(Query::Request(RequestId::new(&id)), Kind::Show { if_none_match })
+        }
+        Op::Release => Asked::Change(Command::Release(target()), Kind::Release),
+        Op::Renew => {
+            let renew: body::Renew = match body {
+                b"" => body::Renew::default(),
+                body => body::parse(body)?,
+            };
+            Asked::Change(Command::Renew(target(), renew.lease_ms), Kind::Renew)
+        }
+        Op::Promote => Asked::Change(Command::Promote(target()), Kind::Promote),
+        Op::Revoke => {
+            let body::Revoke { token, reason } = body::parse(body)?;
+            Asked::Change(Command::Revoke(token, reason.into()), Kind::Revoke)
+        }
+        Op::Owners => Asked::Question(Query::TopOwners(100), Kind::Owners),
+        Op::Longest => text(200, JSON, context.longest()),
+        Op::Events => Asked::Events,
+        Op::Metrics => text(200, "text/plain; version=0.0.4; charset=utf-8", context.metrics()),
+        Op::Live => text(200, "text/plain; charset=utf-8", "ok\n".into()),
+        Op::Ready => {
+            let (ready, report) =
+                context.readiness(head.query == "verbose" || head.query == "verbose=");
+            text(if ready { 200 } else { 503 }, "text/plain; charset=utf-8", report)
+        }
+        Op::OpenApi => {
+            let etag = Some(concat!("\"", env!("CARGO_PKG_VERSION"), "\"").into());
+            Asked::Text(Text { status: 200, kind: JSON, etag, body: openapi::document() })
+        }
+    })
+}
+
+fn text(status: u16, kind: &'static str, body: String) -> Asked {
+    Asked::Text(Text { status, kind, etag: None, body })
+}
+
+/// Which of the routes, and the id in its path.
+fn find(head: &Head) -> Result<(Op, String), Problem> {
+    let method = if head.method == Method::Head { Method::Get } else { head.method };
+    let mut allowed = false;
+    for (of, path, op) in ROUTES {
+        let Some(id) = matches(path, &head.path) else { continue };
+        allowed = true;
+        if of != method {
+            continue;
+        }
+        let id = percent_decode_str(id)
+            .decode_utf8()
+            .map_err(|_| Problem::new(400, "invalid", "the id in the path is not UTF-8".into()))?;
+        return Ok((op, id.into_owned()));
+    }
+    Err(match allowed {
+        true => {
+            Problem::new(405, "bad_method", "this path has other methods; see /openapi.json".into())
+        }
+        false => {
+            Problem::new(404, "no_such_path", "there is nothing here; see /openapi.json".into())
+        }
+    })
+}
+
+/// What stands for `{id}`, or nothing, if the path is like this one.
+fn matches<'a>(pattern: &str, path: &'a str) -> Option<&'a str> {
+    let Some((before, after)) = pattern.split_once("{id}") else {
+        return (pattern == path).then_some("");
+    };
+    let id = path.strip_prefix(before)?.strip_suffix(after)?;
+    (!id.is_empty() && !id.contains('/')).then_some(id)
+}
+
+fn no_query(head: &Head) -> Result<(), Problem> {
+    match head.query.is_empty() {
+        true => Ok(()),
+        false => Err(Problem::new(400, "invalid", "this path takes no query".into())),
+    }
+}
+
+fn list(query: &str) -> Result<LocksQuery, Problem> {
+    let invalid = |text: String| Problem::new(400, "invalid", text);
+    let mut found = LocksQuery { limit: LIST, ..LocksQuery::default() };
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        let number = || {
+            value.parse::<u64>().map_err(|_| invalid(format!("{name}: '{value}' is not a number")))
+        };
+        match &*name {
+            "name" => found.name = Some((*value).into()),
+            "owner" => found.owner = Some((*value).into()),
+            "waiters" => {
+                found.waiters = match &*value {
+                    "" | "true" | "1" => true,
+                    "false" | "0" => false,
+                    _ => {
+                        return Err(invalid(format!(
+                            "waiters: '{value}' is neither true nor false"
+                        )));
+                    }
+                }
+            }
+            "limit" => {
+                found.limit = match number()? {
+                    limit if (1..=LIST_MOST as u64).contains(&limit) => limit as usize,
+                    _ => return Err(invalid(format!("limit is from 1 to {LIST_MOST}"))),
+                }
+            }
+            "cursor" => found.cursor = number()?,
+            _ => {
+                let known = "name, owner, waiters, limit, cursor";
+                return Err(invalid(format!("there is no '{name}' here; there are {known}")));
+            }
+        }
+    }
+    Ok(found)
+}

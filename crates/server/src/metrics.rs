@@ -1,0 +1,150 @@
+//! What Prometheus reads. Labels never have keys or owners: there is no end to those.
+
+#![allow(clippy::cast_precision_loss)] // it reads doubles
+
+use std::fmt::Write;
+
+use keylatch_table::{Mode, Outcome, Stats, Tally, Times};
+
+use crate::listener::resp::cause;
+
+/// What the table does not know.
+pub(crate) struct About<'a> {
+    pub(crate) connections: usize,
+    pub(crate) full: bool,
+    pub(crate) durable: bool,
+    pub(crate) syncs: &'a Syncs,
+    pub(crate) uptime_s: u64,
+}
+
+/// How long the log takes.
+#[derive(Default)]
+pub(crate) struct Syncs {
+    /// How many were not longer than the bound of the same place; behind the last one, how many were.
+    counts: [u64; Syncs::BOUNDS_US.len() + 1],
+    sum_us: u64,
+    /// Commands that went into it.
+    commands: u64,
+}
+
+impl Syncs {
+    /// From a fast disk to one that hangs.
+    const BOUNDS_US: [u64; 10] =
+        [100, 250, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 250_000, 1_000_000];
+
+    pub(crate) fn add(&mut self, us: u64, commands: usize) {
+        self.counts[Syncs::BOUNDS_US.partition_point(|bound| *bound < us)] += 1;
+        self.sum_us += us;
+        self.commands += commands as u64;
+    }
+}
+
+/// All of them as text.
+pub(crate) fn render(stats: &Stats, tally: &Tally, about: &About<'_>) -> String {
+    let mut text = String::with_capacity(8 * 1024);
+    let mut metric = |name: &str, kind: &str, help: &str, values: &[(String, u64)]| {
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        for (labels, value) in values {
+            let _ = writeln!(text, "{name}{labels} {value}");
+        }
+    };
+    let plain = |value: u64| [(String::new(), value)];
+    let version = env!("CARGO_PKG_VERSION");
+    metric(
+        "keylatch_build_info",
+        "gauge",
+        "What runs.",
+        &[(format!("{{version=\"{version}\"}}"), 1)],
+    );
+    metric("keylatch_uptime_seconds", "gauge", "Since it started.", &plain(about.uptime_s));
+    let mut acquired = Vec::new();
+    for mode in Mode::ALL {
+        for outcome in Outcome::ALL {
+            let labels = format!("{{mode=\"{}\",outcome=\"{}\"}}", mode.letter(), outcome.word());
+            acquired.push((labels, tally.outcomes(mode, outcome)));
+        }
+    }
+    metric(
+        "keylatch_acquire_total",
+        "counter",
+        "Requests by the mode of their first resource and how they came out.",
+        &acquired,
+    );
+    let ended = Tally::CAUSES.iter().zip(tally.ended);
+    let ended: Vec<_> =
+        ended.map(|(why, count)| (format!("{{reason=\"{}\"}}", cause(*why)), count)).collect();
+    metric(
+        "keylatch_released_total",
+        "counter",
+        "Grants that their holder released.",
+        &plain(ended[0].1),
+    );
+    metric("keylatch_lost_total", "counter", "Grants that ended otherwise.", &ended[1..]);
+    metric("keylatch_held", "gauge", "Requests that hold.", &plain(stats.held));
+    metric("keylatch_waiting", "gauge", "Requests that wait.", &plain(stats.waiting));
+    metric(
+        "keylatch_resources",
+        "gauge",
+        "Resources that are held or waited for.",
+        &plain(stats.resources),
+    );
+    metric("keylatch_connections", "gauge", "Connections.", &plain(about.connections as u64));
+    metric(
+        "keylatch_log_full",
+        "gauge",
+        "Whether the disk of the log is full.",
+        &plain(u64::from(about.full)),
+    );
+    if about.durable {
+        metric(
+            "keylatch_log_commands_total",
+            "counter",
+            "Commands that were logged.",
+            &plain(about.syncs.commands),
+        );
+    }
+    histogram(
+        &mut text,
+        "keylatch_wait_seconds",
+        "How long those waited that were granted.",
+        &tally.waits,
+    );
+    histogram(
+        &mut text,
+        "keylatch_hold_seconds",
+        "How long those held that have ended.",
+        &tally.holds,
+    );
+    if about.durable {
+        let Syncs { counts, sum_us, .. } = about.syncs;
+        let bounds = Syncs::BOUNDS_US.map(|us| us as f64 / 1e6);
+        buckets(
+            &mut text,
+            "keylatch_log_write_seconds",
+            "How long a batch took until it was durable.",
+            &bounds,
+            counts,
+            *sum_us as f64 / 1e6,
+        );
+    }
+    text
+}
+
+fn histogram(text: &mut String, name: &str, help: &str, times: &Times) {
+    let bounds = Times::BOUNDS_MS.map(|ms| ms as f64 / 1e3);
+    buckets(text, name, help, &bounds, &times.counts, times.sum_ms as f64 / 1e3);
+}
+
+fn buckets(text: &mut String, name: &str, help: &str, bounds: &[f64], counts: &[u64], sum: f64) {
+    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} histogram");
+    let mut total = 0;
+    for (bound, count) in bounds.iter().zip(counts) {
+        total += count;
+        let _ = writeln!(text, "{name}_bucket{{le=\"{bound}\"}} {total}");
+    }
+    total += counts[bounds.len()];
+    let _ = writeln!(
+        text,
+        "{name}_bucket{{le=\"+Inf\"}} {total}\n{name}_sum {sum}\n{name}_count {total}"
+    );
+}
