@@ -1,5 +1,7 @@
 //! Against a real etcd: what every store must do, and what is special here.
 
+mod ends;
+mod limits;
 #[path = "../../../../tests/common/etcd.rs"]
 mod server;
 
@@ -19,14 +21,15 @@ struct Below {
 }
 
 struct Running {
+    /// Ends before its directory.
     etcd: server::Etcd,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl Running {
     fn start() -> Running {
         let dir = tempfile::tempdir().unwrap();
-        Running { etcd: server::Etcd::start(dir.path()), _dir: dir }
+        Running { etcd: server::Etcd::start(dir.path()), dir }
     }
 }
 
