@@ -65,7 +65,7 @@ impl Queue {
         while inner.waiting.front().is_some_and(|job| job.since.elapsed() > CALL)
             && let Some(job) = inner.waiting.pop_front()
         {
-            drop(job.answer.send(Err(refused("others before this one had no answer"))));
+            drop(job.answer.send(Err(too_late())));
         }
         let Some(first) = inner.waiting.pop_front() else {
             inner.busy = false;
@@ -160,6 +160,7 @@ impl Shared {
     async fn together(&self, base: Base, jobs: Vec<Job>) {
         let room = OPS - jobs.len();
         let (mut index, mut all, mut success) = (0, Vec::with_capacity(jobs.len()), Vec::new());
+        let mut apart = Vec::new();
         for job in jobs {
             match compose(&self.ground(base, &job, index, room), &job.change) {
                 Ok(mut composed) => {
@@ -168,7 +169,8 @@ impl Shared {
                     all.push((index, job, composed));
                     index += numbers;
                 }
-                Err(text) => drop(job.answer.send(Err(refused(text)))),
+                // Alone it has more room.
+                Err(_) => apart.push(job),
             }
         }
         let failure = vec![Op::range(RangeRequest::one(self.keys.base()))];
@@ -179,15 +181,16 @@ impl Shared {
         leases.dedup();
         let answer = match self.on(&leases, txn).await {
             Ok(answer) => answer,
+            // Nothing of it was done, and only one of them may be to blame.
+            Err(failed) if !failed.unknown && !failed.unreachable => {
+                apart.extend(all.into_iter().map(|(_, job, _)| job));
+                return self.one_by_one(base, apart).await;
+            }
             Err(failed) => {
                 for (_, job, _) in all {
-                    // Something of it was refused, and only one of them may be to blame.
-                    match failed.unknown || failed.no_lease || failed.unreachable {
-                        true => drop(job.answer.send(Err(failed.clone()))),
-                        false => self.one(base, job).await,
-                    }
+                    drop(job.answer.send(Err(failed.clone())));
                 }
-                return;
+                return self.one_by_one(base, apart).await;
             }
         };
         let (revision, is_base) = (answer.revision(), answer.succeeded);
@@ -201,6 +204,17 @@ impl Shared {
                 _ => Came::OtherBase,
             };
             drop(job.answer.send(Ok(came)));
+        }
+        self.one_by_one(base, apart).await;
+    }
+
+    /// Those who would wait for too many others are refused.
+    async fn one_by_one(&self, base: Base, jobs: Vec<Job>) {
+        for job in jobs {
+            match job.since.elapsed() > CALL {
+                true => drop(job.answer.send(Err(too_late()))),
+                false => self.one(base, job).await,
+            }
         }
     }
 
@@ -238,6 +252,11 @@ impl Shared {
         let view = value::view(&self.keys, ground.base, wall_ms(), names, read);
         Came::Committed(Committed::Mismatch(view))
     }
+}
+
+/// It was not sent.
+fn too_late() -> Failed {
+    refused("others before this one had no answer")
 }
 
 /// Until nobody waits any more.

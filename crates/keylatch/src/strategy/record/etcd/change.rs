@@ -112,7 +112,7 @@ pub(super) fn compose(ground: &Ground<'_>, change: &Change) -> Result<Composed, 
             change.appends.len()
         ));
     }
-    let Ground { keys, base, .. } = *ground;
+    let keys = ground.keys;
     let mut parts = Parts::default();
     let mut finds = Vec::with_capacity(change.names.len());
     let mut seen = BTreeSet::new();

@@ -109,10 +109,6 @@ impl Keys {
         key.into_bytes()
     }
 
-    pub(super) fn holds(&self, name: &str) -> Range {
-        below(self.name(name) + "hold/")
-    }
-
     pub(super) fn keep(&self, name: &str) -> Vec<u8> {
         (self.name(name) + "keep").into_bytes()
     }
@@ -272,7 +268,7 @@ mod tests {
                 for other in odd {
                     let within = |(from, to): Range, key: &Vec<u8>| from <= *key && *key < to;
                     assert_eq!(within(keys.all(other), &wait), other == name);
-                    assert_eq!(within(keys.holds(other), &hold), other == name);
+                    assert_eq!(within(keys.head_to_keep(other), &hold), other == name);
                     assert_eq!(
                         within(keys.waits_of(name, &RequestId::new(other)), &wait),
                         other == text
