@@ -54,6 +54,8 @@ struct World {
     random: Mutex<StdRng>,
     /// Out of a thousand calls so many go wrong in each way; 0 once it is quiet.
     faults: AtomicU64,
+    /// How many waiters one change should remove.
+    most_removed: usize,
     sabotage: Sabotage,
 }
 
@@ -127,6 +129,9 @@ impl World {
 
     fn commit(&self, client: &str, change: &Change) -> Committed {
         let mut state = self.state.lock();
+        // One that a command is about may be on two names.
+        let removed: usize = change.names.values().map(|one| one.remove.len()).sum();
+        assert!(removed <= self.most_removed.max(2), "too many leave: {change:?}");
         if !self.fits(&state, change) {
             state.mismatches += 1;
             return Committed::Mismatch(self.view(&state, change.names.keys().cloned()));
@@ -364,6 +369,10 @@ impl Store for Way {
         })
     }
 
+    fn most_removed(&self) -> usize {
+        self.world.most_removed
+    }
+
     fn told(&self) -> mpsc::UnboundedReceiver<Told> {
         self.told.lock().take().expect("asked for once")
     }
@@ -483,6 +492,7 @@ fn run(seed: u64, sabotage: Sabotage) -> (u64, u64) {
             state: Mutex::default(),
             start: Instant::now(),
             faults: AtomicU64::new([0, 5, 20, 50][random.random_range(0..4)]),
+            most_removed: [1, 2, 3, usize::MAX][(seed % 4) as usize],
             random: Mutex::new(random),
             sabotage,
         });
