@@ -152,6 +152,11 @@ impl World {
                 version = entry.own_counter;
             }
             let before = entry.clone();
+            let removed: BTreeSet<u64> = one.remove.iter().map(|stand| stand.seq).collect();
+            let waits = |(_, waiter): &(RequestId, Waiter)| !removed.contains(&waiter.seq);
+            // Before it is done: everyone who saw that would try again and again.
+            let headless = matches!(one.head, Write::Delete) && entry.queue.iter().any(waits);
+            assert!(!headless, "a queue without a head");
             found.insert(
                 name.clone(),
                 Found {
@@ -167,8 +172,7 @@ impl World {
                     entry.head = Some(Head { version, time: now, bytes, alive: None });
                 }
             }
-            let removed: BTreeSet<u64> = one.remove.iter().map(|stand| stand.seq).collect();
-            entry.queue.retain(|(_, waiter)| !removed.contains(&waiter.seq));
+            entry.queue.retain(waits);
             let written = !matches!(one.head, Write::Keep) || !removed.is_empty();
             if written && (!before.queue.is_empty() || one.tell) {
                 let removed = removed.into_iter().collect();
