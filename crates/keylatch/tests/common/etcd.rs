@@ -15,25 +15,41 @@ pub(crate) struct Etcd {
     pub(crate) port: u16,
     peers: u16,
     dir: PathBuf,
+    tls: bool,
 }
 
 impl Etcd {
     /// On free ports, with its data below this directory.
     pub(crate) fn start(dir: &Path) -> Etcd {
+        Etcd::start_with(dir, false)
+    }
+
+    /// With the certificate `cert.pem` and its key `key.pem` in this directory.
+    pub(crate) fn start_tls(dir: &Path) -> Etcd {
+        Etcd::start_with(dir, true)
+    }
+
+    fn start_with(dir: &Path, tls: bool) -> Etcd {
         // Somebody else may take a port between our look and its start.
         for _ in 0..10 {
             let (port, peers) = free_ports();
-            if let Some(etcd) = Etcd::start_at(port, peers, dir) {
+            if let Some(etcd) = Etcd::start_at(port, peers, dir, tls) {
                 return etcd;
             }
         }
         panic!("etcd does not start: is it installed? See scripts/setup");
     }
 
-    fn start_at(port: u16, peers: u16, dir: &Path) -> Option<Etcd> {
-        let (client, peer) =
-            (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peers}"));
-        let process = Command::new("etcd")
+    fn start_at(port: u16, peers: u16, dir: &Path, tls: bool) -> Option<Etcd> {
+        let scheme = if tls { "https" } else { "http" };
+        let client = format!("{scheme}://127.0.0.1:{port}");
+        let peer = format!("http://127.0.0.1:{peers}");
+        let mut command = Command::new("etcd");
+        if tls {
+            command.arg("--cert-file").arg(dir.join("cert.pem"));
+            command.arg("--key-file").arg(dir.join("key.pem"));
+        }
+        let process = command
             .args(["--name", "one", "--log-level", "error"])
             .arg("--data-dir")
             .arg(dir.join("etcd"))
@@ -45,7 +61,7 @@ impl Etcd {
             .stderr(Stdio::null())
             .spawn()
             .expect("etcd is not installed: see scripts/setup");
-        let mut etcd = Etcd { process, port, peers, dir: dir.into() };
+        let mut etcd = Etcd { process, port, peers, dir: dir.into(), tls };
         let since = Instant::now();
         while since.elapsed() < STARTS {
             if let Ok(Some(_)) = etcd.process.try_wait() {
@@ -66,16 +82,19 @@ impl Etcd {
     /// It ends as by a power cut, and comes back at the same place.
     pub(crate) fn kill_and_restart(mut self) -> Etcd {
         self.kill();
-        let (port, peers, dir) = (self.port, self.peers, self.dir.clone());
-        Etcd::start_at(port, peers, &dir).expect("the same ports")
+        self.start_again()
     }
 
     /// It comes back at the same place and has forgotten everything.
     pub(crate) fn wipe_and_restart(mut self) -> Etcd {
         self.kill();
         std::fs::remove_dir_all(self.dir.join("etcd")).unwrap();
-        let (port, peers, dir) = (self.port, self.peers, self.dir.clone());
-        Etcd::start_at(port, peers, &dir).expect("the same ports")
+        self.start_again()
+    }
+
+    fn start_again(&self) -> Etcd {
+        let again = Etcd::start_at(self.port, self.peers, &self.dir, self.tls);
+        again.expect("the same ports")
     }
 
     pub(crate) fn kill(&mut self) {
@@ -91,6 +110,10 @@ impl Etcd {
     }
 
     fn is_healthy(&self) -> bool {
+        // Its answer cannot be read without more; it is connected with when it is ready.
+        if self.tls {
+            return TcpStream::connect(("127.0.0.1", self.port)).is_ok();
+        }
         let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) else { return false };
         drop(stream.set_read_timeout(Some(Duration::from_secs(5))));
         let ask = b"GET /health HTTP/1.1\r\nHost: etcd\r\nConnection: close\r\n\r\n";

@@ -49,6 +49,18 @@ impl Postgres {
         self.process.wait().unwrap();
     }
 
+    /// With all its processes and without a word, as by a power cut.
+    pub(crate) fn kill(&mut self) {
+        let pid = self.process.id();
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        drop(self.process.kill());
+        let children = children.unwrap_or_default();
+        for child in children.split_whitespace().filter_map(|child| child.parse().ok()) {
+            let _ = kill_process(Pid::from_raw(child).unwrap(), Signal::KILL);
+        }
+        self.process.wait().unwrap();
+    }
+
     /// At the same port again.
     pub(crate) fn restart(&mut self) {
         self.process = run(&self.data, self.port, &self.options).expect("postgres starts again");

@@ -21,6 +21,32 @@ const MARGIN_MS: u64 = 60_000;
 /// How long a note that a lock was lost is kept.
 const NOTE_MS: u64 = 10_000;
 
+/// Whether it stands where it stood.
+fn waits_still(stand: &Stand, after: &BTreeMap<RequestId, Standing>) -> bool {
+    after.get(&stand.id).is_some_and(|after| after.token == 0 && after.seq == stand.seq)
+}
+
+/// The request that a command names.
+fn about(command: &Command) -> Option<&RequestId> {
+    match command {
+        Command::Acquire(ask) => Some(&ask.id),
+        Command::Release(Target::Id(id))
+        | Command::Renew(Target::Id(id), _)
+        | Command::Promote(Target::Id(id)) => Some(id),
+        _ => None,
+    }
+}
+
+/// Why one leaves its queues; those that come first leave first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Leaves {
+    /// A command is about it, or it was ended by one.
+    Must,
+    Granted,
+    /// It is dead, or holds already.
+    Idle,
+}
+
 /// What was read, understood.
 pub(super) struct Scene {
     pub(super) view: View,
@@ -28,8 +54,6 @@ pub(super) struct Scene {
     /// Who stands where.
     queues: BTreeMap<Name, Vec<Stand>>,
     standings: BTreeMap<RequestId, Standing>,
-    /// There are more in the queues.
-    is_front: bool,
 }
 
 /// What is to be done, and what is to be answered once it is.
@@ -42,6 +66,8 @@ pub(super) struct Decision {
     pub(super) lost: Vec<(RequestId, Lost)>,
     /// Some replies say how long a lease lasts that was not set by this: that must have been read.
     pub(super) measures: bool,
+    /// Some whom the rules free, or who are dead, wait for another change: this one was full.
+    pub(super) more: bool,
     /// Nothing, if nothing is to be written.
     pub(super) change: Option<Change>,
 }
@@ -64,7 +90,6 @@ impl Scene {
             holders: BTreeMap::new(),
             queues: BTreeMap::new(),
             standings: BTreeMap::new(),
-            is_front: false,
             view,
         };
         for (name, record) in &scene.view.names {
@@ -102,18 +127,7 @@ impl Scene {
             holders: names.iter().map(|name| (name.clone(), Holders::default())).collect(),
             queues: names.iter().map(|name| (name.clone(), Vec::new())).collect(),
             standings: BTreeMap::new(),
-            is_front: false,
         }
-    }
-
-    /// The same with only so many in each queue: what is decided of them does not depend on those
-    /// behind.
-    pub(super) fn front(&self, most: usize) -> Result<Scene, Nonsense> {
-        let mut view = self.view.clone();
-        for record in view.names.values_mut() {
-            record.queue.truncate(most);
-        }
-        Ok(Scene { is_front: true, ..Scene::new(view)? })
     }
 
     /// Names that requests here are on, and that were not read.
@@ -194,11 +208,13 @@ impl Scene {
     }
 
     /// Applies these commands in turn. `ours` is what a waiter of this process asked for, which then
-    /// need not confirm what it is granted here.
+    /// need not confirm what it is granted here. At most so many leave their queues, but for those whom
+    /// the commands are about.
     pub(super) fn decide(
         &self,
         commands: &[Command],
         ours: impl Fn(&RequestId) -> Option<Acquire>,
+        most: usize,
     ) -> Result<Decision, Nonsense> {
         let mut table = self.table()?;
         let now = self.view.now;
@@ -233,8 +249,9 @@ impl Scene {
                 replies[at] = reply;
             }
         }
-        let after: BTreeMap<RequestId, Standing> =
+        let mut after: BTreeMap<RequestId, Standing> =
             table.standings().map(|standing| (standing.id.clone(), standing)).collect();
+        let stay = self.stay(&mut after, commands, most);
         granted.retain(|(id, _)| after.get(id).is_some_and(|standing| standing.token > 0));
         let lost = events.iter().filter_map(|event| match event {
             Event::Lost { id, cause, reason, .. } if *cause != Cause::Released => {
@@ -249,7 +266,7 @@ impl Scene {
         });
         let last = tokens.chain(after.values().map(|standing| standing.token)).max().unwrap_or(0);
         let strict = replies.iter().any(|reply| !matches!(reply, Reply::Waiting(_)));
-        let change = self.change(&after, &events, last.saturating_sub(FRESH), strict);
+        let change = self.change((&after, &stay), &events, last.saturating_sub(FRESH), strict);
         let puts = change.iter().flat_map(|change| change.names.values());
         let holders = puts.filter_map(|one| match &one.head {
             Write::Put(put) => Some(&put.holders),
@@ -263,14 +280,53 @@ impl Scene {
                 (Command::Renew(Target::Id(id), _), Reply::Renewed(_)) => !leased.contains(id),
                 _ => false,
             });
-        Ok(Decision { replies, granted, lost, measures, change })
+        Ok(Decision { replies, granted, lost, measures, more: !stay.is_empty(), change })
+    }
+
+    /// The seqs of those who stay in their queues because more would leave them than can at once.
+    /// Those who are granted now go together with each other and with all who hold, so any of them may
+    /// as well be granted later, before all who come after them; the last ones are. The dead, and those
+    /// who hold already, are in nobody's way.
+    fn stay(
+        &self,
+        after: &mut BTreeMap<RequestId, Standing>,
+        commands: &[Command],
+        most: usize,
+    ) -> BTreeSet<u64> {
+        let asked: BTreeSet<&RequestId> = commands.iter().filter_map(about).collect();
+        let mut leaving: BTreeMap<(Leaves, u64), (&RequestId, usize)> = BTreeMap::new();
+        for stand in self.queues.values().flatten() {
+            let (was, is) = (self.standings.get(&stand.id), after.get(&stand.id));
+            let leaves = match (was, is) {
+                _ if waits_still(stand, after) => continue,
+                _ if asked.contains(&stand.id) => Leaves::Must,
+                (Some(was), Some(is)) if is.token > 0 && was.token == 0 => Leaves::Granted,
+                (Some(_), Some(is)) if is.token > 0 => Leaves::Idle,
+                (Some(was), None) if self.is_dead(was) => Leaves::Idle,
+                _ => Leaves::Must,
+            };
+            leaving.entry((leaves, stand.seq)).or_insert((&stand.id, 0)).1 += 1;
+        }
+        let (mut taken, mut stay) = (0, BTreeSet::new());
+        for ((leaves, seq), (id, count)) in leaving {
+            let fits = stay.is_empty() && (taken == 0 || taken + count <= most);
+            if leaves == Leaves::Must || fits {
+                taken += count;
+                continue;
+            }
+            stay.insert(seq);
+            if let (Leaves::Granted, Some(was)) = (leaves, self.standings.get(id)) {
+                after.insert(id.clone(), was.clone());
+            }
+        }
+        stay
     }
 
     /// `strict`: what is answered depends on the heads as they were read. A waiter does not: it waits
     /// whoever holds, and looks again if that was not who it thought.
     fn change(
         &self,
-        after: &BTreeMap<RequestId, Standing>,
+        (after, stay): (&BTreeMap<RequestId, Standing>, &BTreeSet<u64>),
         events: &[Event],
         numbers: u64,
         strict: bool,
@@ -281,7 +337,7 @@ impl Scene {
         new.sort_by_key(|standing| standing.seq);
         for (name, before) in &self.holders {
             let grows = new.iter().any(|standing| is_on(standing, name));
-            if let Some(one) = self.name_change(name, before, (after, grows), events) {
+            if let Some(one) = self.name_change(name, before, (after, stay, grows), events) {
                 change.names.insert(name.clone(), one);
             }
         }
@@ -321,19 +377,15 @@ impl Scene {
         &self,
         name: &Name,
         before: &Holders,
-        (after, queue_grows): (&BTreeMap<RequestId, Standing>, bool),
+        (after, stay, queue_grows): (&BTreeMap<RequestId, Standing>, &BTreeSet<u64>, bool),
         events: &[Event],
     ) -> Option<NameChange> {
         let record = &self.view.names[name];
         let queue = &self.queues[name];
         let is_here = |standing: &&Standing| standing.token > 0 && is_on(standing, name);
         let standings: Vec<Standing> = after.values().filter(is_here).cloned().collect();
-        let waits_still = |stand: &&Stand| {
-            let after = after.get(&stand.id);
-            after.is_some_and(|after| after.token == 0 && after.seq == stand.seq)
-        };
-        let remove: Vec<Stand> =
-            queue.iter().filter(|stand| !waits_still(stand)).cloned().collect();
+        let leaves = |stand: &&Stand| !waits_still(stand, after) && !stay.contains(&stand.seq);
+        let remove: Vec<Stand> = queue.iter().filter(leaves).cloned().collect();
         let mut same: Vec<&Standing> = before.standings.iter().collect();
         same.sort_by_key(|standing| &standing.id);
         let is_same = same.into_iter().eq(&standings);
@@ -345,7 +397,7 @@ impl Scene {
         let old_notes = notes.len();
         notes.extend(events.iter().filter_map(|event| self.note_of(event, name)));
         let tell = notes.len() > old_notes;
-        let queue_left = queue_grows || self.is_front || queue.len() > remove.len();
+        let queue_left = queue_grows || queue.len() > remove.len();
         let holders = Holders { standings, notes };
         let empty = holders.standings.is_empty() && holders.notes.is_empty() && !queue_left;
         // Somebody who did not stand in the queue is granted: nobody may have come in between (2).

@@ -197,7 +197,11 @@ impl<S: Store> Shared<S> {
     ///
     /// Every command here may be repeated: it carries its id. So a store that does not answer is asked
     /// again for a while, also if what was asked may have happened.
-    async fn act(&self, names: &[Name], commands: &[Command]) -> Result<Vec<Acted>, Failure> {
+    async fn act(
+        self: &Arc<Self>,
+        names: &[Name],
+        commands: &[Command],
+    ) -> Result<Vec<Acted>, Failure> {
         let since = Instant::now();
         let mut repeated = false;
         loop {
@@ -217,7 +221,7 @@ impl<S: Store> Shared<S> {
     }
 
     async fn act_once(
-        &self,
+        self: &Arc<Self>,
         names: &[Name],
         commands: &[Command],
         repeated: bool,
@@ -236,22 +240,13 @@ impl<S: Store> Shared<S> {
                 Command::Acquire(ask) => scene.has_lapsed(&ask.id),
                 _ => false,
             };
-            let mut first = commands.iter().any(lapsed);
-            let mut commands = if first { &[Command::Tick] } else { commands };
+            let first = commands.iter().any(lapsed);
+            let commands = if first { &[Command::Tick] } else { commands };
             let ours = |id: &RequestId| match self.mine.lock().get(id) {
                 Some(Ours { ask, state: State::Waits(..), .. }) => Some(ask.clone()),
                 _ => None,
             };
-            let mut decision = scene.decide(commands, ours)?;
-            // More than the store can do at once: those in front come first.
-            let most = self.store.most_removed();
-            if decision.change.as_ref().is_some_and(|change| change.removed() > most) {
-                let each = (most / scene.all_names().count().max(1)).max(1);
-                let front = scene.front(each)?.decide(&[Command::Tick], ours)?;
-                if front.change.is_some() {
-                    (first, commands, decision) = (true, &[Command::Tick], front);
-                }
-            }
+            let decision = scene.decide(commands, ours, self.store.most_removed())?;
             // What is answered without a write must not rest on what may be out of date.
             let waits = |reply: &Reply| matches!(reply, Reply::Waiting(_));
             let covered = |change: &Change| {
@@ -289,6 +284,9 @@ impl<S: Store> Shared<S> {
                 drop(self.pokes.send(Poke::Look(name)));
             }
             self.deliver(decision.granted, decision.lost, done.version, sent);
+            if decision.more {
+                self.tick(scene.all_names().cloned().collect());
+            }
             if first {
                 since = Moment::now();
                 scene = self.scene(names.to_vec()).await?;

@@ -4,10 +4,11 @@
 //!
 //! - `url`: what is behind `etcd://`. `wire`: etcd's messages. `link`: calls, and what their failures mean.
 //! - `keys`: where what stands, and numbers. `value`: what stands there.
-//! - `change`: a change as a transaction.
+//! - `change`: a change as a transaction. `batch`: several of them in one.
 //! - `leases`: which leases there are and what is on them. `keeper`: keeps them, ends things, sweeps.
 //! - `watch`: what others have done.
 
+mod batch;
 mod change;
 mod keeper;
 mod keys;
@@ -29,7 +30,8 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
-use self::change::{Ground, compose, needs};
+use self::batch::{Came, Queue};
+use self::change::needs;
 use self::keys::{Base, Keys, NUMBERS};
 use self::leases::{Class, Label, Table, class, ttl};
 use self::link::{Failed, Link, refused};
@@ -60,6 +62,7 @@ struct Shared {
     /// The largest version that was seen: numbers grow also if etcd begins anew.
     highest: AtomicU64,
     table: Mutex<Table>,
+    queue: Queue,
     /// Only one lease is made at a time: who waits for that finds it.
     granting: tokio::sync::Mutex<()>,
     /// There is a new lease.
@@ -91,6 +94,7 @@ impl Etcd {
             base: RwLock::new(base),
             highest: AtomicU64::new(0),
             table: Mutex::default(),
+            queue: Queue::default(),
             granting: tokio::sync::Mutex::default(),
             granted: Arc::default(),
             begun: Arc::default(),
@@ -198,38 +202,17 @@ impl Shared {
         Ok(leases)
     }
 
-    async fn commit(&self, change: &Change) -> Result<Committed, Failed> {
+    async fn commit(self: &Arc<Self>, change: Change) -> Result<Committed, Failed> {
         for _ in 0..TRIES {
             let base = self.base();
-            let leases = self.leases(change).await?;
-            let now = wall_ms();
-            let ground = Ground { keys: &self.keys, base, leases: &leases, now };
-            let mut composed = compose(&ground, change).map_err(refused)?;
-            let txn = std::mem::take(&mut composed.txn);
+            let leases = self.leases(&change).await?;
             let ids: Vec<i64> = leases.values().copied().collect();
-            let answer = match self.on(&ids, txn).await {
-                Err(failed) if failed.no_lease => {
-                    self.lose_ended(&ids).await?;
-                    continue;
-                }
-                answer => answer?,
-            };
-            if answer.succeeded {
-                let revision = answer.revision();
-                let done = composed.done(&self.keys, base, now, answer);
-                self.happened(change, done.version, revision, &leases);
-                return Ok(Committed::Done(done));
+            match self.make(change.clone(), leases).await {
+                Ok(Came::Committed(committed)) => return Ok(committed),
+                Ok(Came::OtherBase) => self.lost_everything(base).await?,
+                Err(failed) if failed.no_lease => self.lose_ended(&ids).await?,
+                Err(failed) => return Err(failed),
             }
-            let mut read = answer.ranges().flatten().collect::<Vec<KeyValue>>();
-            // The last one is what numbers begin with; none of the others can be it.
-            let found = read.pop_if(|last| last.key == self.keys.base());
-            if found.and_then(|kv| Base::parse(&kv.value)) != Some(base) {
-                self.lost_everything(base).await?;
-                continue;
-            }
-            let names = change.names.keys();
-            let view = value::view(&self.keys, base, wall_ms(), names, read);
-            return Ok(Committed::Mismatch(view));
         }
         Err(refused("leases end as soon as they are made"))
     }
@@ -344,7 +327,7 @@ impl Shared {
         let mut alive: Vec<bool> = Vec::with_capacity(waiters.len());
         let mut asked = Vec::new();
         for (at, (stand, names)) in waiters.iter().enumerate() {
-            let label = Label::Wait(stand.id.clone(), stand.seq);
+            let label = Label::Wait(stand.seq, stand.id.clone());
             let known = self.table.lock().prolong(&label, live_ms, Instant::now());
             let revision = base.revision(stand.seq);
             alive.push(known != Some(false) && revision.is_some());
@@ -373,7 +356,7 @@ impl Shared {
 
     /// A waiter of ours of which we do not know: nobody had said that it was appended.
     fn adopt(&self, (stand, names): &(Stand, Vec<Name>), kv: &KeyValue, live_ms: u64) {
-        let label = Label::Wait(stand.id.clone(), stand.seq);
+        let label = Label::Wait(stand.seq, stand.id.clone());
         let now = Instant::now();
         let mut table = self.table.lock();
         if table.is_ours(kv.lease) && table.prolong(&label, live_ms, now).is_none() {
@@ -401,7 +384,7 @@ impl Store for Etcd {
 
     fn commit(&self, change: Change) -> Pending<Result<Committed, StoreError>> {
         let shared = Arc::clone(&self.shared);
-        Box::pin(async move { Ok(shared.commit(&change).await?) })
+        Box::pin(async move { Ok(shared.commit(change).await?) })
     }
 
     fn touch(

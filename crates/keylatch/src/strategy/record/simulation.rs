@@ -54,6 +54,8 @@ struct World {
     random: Mutex<StdRng>,
     /// Out of a thousand calls so many go wrong in each way; 0 once it is quiet.
     faults: AtomicU64,
+    /// How many waiters one change should remove.
+    most_removed: usize,
     sabotage: Sabotage,
 }
 
@@ -127,6 +129,9 @@ impl World {
 
     fn commit(&self, client: &str, change: &Change) -> Committed {
         let mut state = self.state.lock();
+        // One that a command is about may be on two names.
+        let removed: usize = change.names.values().map(|one| one.remove.len()).sum();
+        assert!(removed <= self.most_removed.max(2), "too many leave: {change:?}");
         if !self.fits(&state, change) {
             state.mismatches += 1;
             return Committed::Mismatch(self.view(&state, change.names.keys().cloned()));
@@ -147,6 +152,11 @@ impl World {
                 version = entry.own_counter;
             }
             let before = entry.clone();
+            let removed: BTreeSet<u64> = one.remove.iter().map(|stand| stand.seq).collect();
+            let waits = |(_, waiter): &(RequestId, Waiter)| !removed.contains(&waiter.seq);
+            // Before it is done: everyone who saw that would try again and again.
+            let headless = matches!(one.head, Write::Delete) && entry.queue.iter().any(waits);
+            assert!(!headless, "a queue without a head");
             found.insert(
                 name.clone(),
                 Found {
@@ -162,8 +172,7 @@ impl World {
                     entry.head = Some(Head { version, time: now, bytes, alive: None });
                 }
             }
-            let removed: BTreeSet<u64> = one.remove.iter().map(|stand| stand.seq).collect();
-            entry.queue.retain(|(_, waiter)| !removed.contains(&waiter.seq));
+            entry.queue.retain(waits);
             let written = !matches!(one.head, Write::Keep) || !removed.is_empty();
             if written && (!before.queue.is_empty() || one.tell) {
                 let removed = removed.into_iter().collect();
@@ -364,6 +373,10 @@ impl Store for Way {
         })
     }
 
+    fn most_removed(&self) -> usize {
+        self.world.most_removed
+    }
+
     fn told(&self) -> mpsc::UnboundedReceiver<Told> {
         self.told.lock().take().expect("asked for once")
     }
@@ -483,6 +496,7 @@ fn run(seed: u64, sabotage: Sabotage) -> (u64, u64) {
             state: Mutex::default(),
             start: Instant::now(),
             faults: AtomicU64::new([0, 5, 20, 50][random.random_range(0..4)]),
+            most_removed: [1, 2, 3, usize::MAX][(seed % 4) as usize],
             random: Mutex::new(random),
             sabotage,
         });

@@ -78,11 +78,6 @@ impl Change {
         self.numbers.max(1) + self.appends.len() as u64
     }
 
-    /// How many leave their queues.
-    pub(crate) fn removed(&self) -> usize {
-        self.names.values().map(|one| one.remove.len()).sum()
-    }
-
     /// The seq of a new waiter, once the version is known.
     pub(crate) fn seq_of(&self, version: u64, append: usize) -> u64 {
         version + self.numbers.max(1) + append as u64
@@ -208,7 +203,8 @@ pub(crate) trait Store: Send + Sync + 'static {
         waiters: Vec<(Stand, Vec<Name>)>,
         live_ms: u64,
     ) -> Pending<Result<Vec<bool>, StoreError>>;
-    /// How many waiters one change may remove.
+    /// How many waiters one change should remove at most. Whoever else is free or dead leaves with the
+    /// next one; only those whom the commands are about leave at once, however many.
     fn most_removed(&self) -> usize {
         usize::MAX
     }

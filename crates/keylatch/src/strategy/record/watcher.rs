@@ -183,7 +183,7 @@ impl<S: Store> Shared<S> {
                 }
             }
         }
-        let decision = scene.decide(&[Command::Tick], |_| None)?;
+        let decision = scene.decide(&[Command::Tick], |_| None, usize::MAX)?;
         if decision.change.is_some() {
             self.tick(scene.all_names().cloned().collect());
         }

@@ -6,16 +6,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::store::{Change, Done, Expect, Found, Name, NameChange, Put, Stand, Write};
 use super::keys::{Base, Keys, NUMBERS, Part, next};
 use super::leases::{Class, class};
-use super::value::{self, Ending};
+use super::value::{self, Why};
 use super::wire::{
     Compare, KeyValue, Op, RangeRequest, SortOrder, SortTarget, TxnRequest, TxnResponse,
 };
 
 /// How many operations etcd takes in a transaction, if nobody has told it otherwise. A transaction in
 /// another one counts for itself, with what the outer one has left.
-const OPS: usize = 128;
+pub(super) const OPS: usize = 128;
 /// How many waiters one change may bring: so many are looked at to find the last one of a queue.
 pub(super) const APPENDS: i64 = 32;
+
+/// Names, holders and waiters of a small change, together. It needs less than 4 operations for each.
+const SMALL: usize = 16;
 
 /// A transaction, and what its answer means.
 pub(super) struct Composed {
@@ -38,6 +41,10 @@ pub(super) struct Ground<'a> {
     pub(super) leases: &'a BTreeMap<Class, i64>,
     /// The time that is written.
     pub(super) now: u64,
+    /// Which number of its revision is the version: others may be changed at once.
+    pub(super) index: u64,
+    /// How many operations it may take.
+    pub(super) room: usize,
 }
 
 #[derive(Default)]
@@ -79,6 +86,24 @@ pub(super) fn keep_ms(put: &Put) -> Option<u64> {
     put.keep_ms.filter(|ms| put.holders.is_empty() && *ms > 0)
 }
 
+/// How many numbers a change needs for itself in a revision.
+pub(super) fn slots(change: &Change) -> u64 {
+    change.all_numbers().max(change.names.len() as u64)
+}
+
+/// Whether it is so small that others can be made at once with it.
+pub(super) fn is_small(change: &Change) -> bool {
+    let holders = |one: &NameChange| match &one.head {
+        Write::Put(put) => put.holders.len() + put.bytes.len() / 512,
+        Write::Keep | Write::Delete => 0,
+    };
+    let one = |one: &NameChange| 1 + one.remove.len() + holders(one);
+    let names: usize = change.names.values().map(one).sum();
+    let bytes: usize = change.appends.iter().map(|append| append.bytes.len()).sum();
+    let appends: usize = change.appends.iter().map(|append| append.to.len()).sum();
+    names + appends + bytes / 512 <= SMALL && change.numbers <= SMALL as u64
+}
+
 pub(super) fn compose(ground: &Ground<'_>, change: &Change) -> Result<Composed, String> {
     if change.all_numbers() > NUMBERS || change.appends.len() > APPENDS.unsigned_abs() as usize {
         return Err(format!(
@@ -87,19 +112,18 @@ pub(super) fn compose(ground: &Ground<'_>, change: &Change) -> Result<Composed, 
             change.appends.len()
         ));
     }
-    let Ground { keys, base, .. } = *ground;
+    let keys = ground.keys;
     let mut parts = Parts::default();
-    parts.compare.push(Compare::value(keys.base(), base.value()));
     let mut finds = Vec::with_capacity(change.names.len());
     let mut seen = BTreeSet::new();
-    for (index, (name, one)) in change.names.iter().enumerate() {
+    for (number, (name, one)) in change.names.iter().enumerate() {
         expect(&mut parts, ground, name, one);
         finds.push(find(&mut parts, ground, name, one));
-        tell(&mut parts, ground, index, name, one);
+        tell(&mut parts, ground, number, name, one);
         write(&mut parts, ground, name, one);
         for stand in &one.remove {
             let Some((key, revision)) = remove_key(ground, name, stand) else {
-                parts.compare.push(Compare::written(keys.head(name), NEVER));
+                parts.compare.push(Compare::written(keys.keep(name), NEVER));
                 continue;
             };
             let compare = Compare::written(key.clone(), revision);
@@ -115,10 +139,9 @@ pub(super) fn compose(ground: &Ground<'_>, change: &Change) -> Result<Composed, 
     }
     append(&mut parts, ground, change);
     if parts.writes.is_empty() {
-        parts.writes.push(Op::put(keys.count(), Vec::new(), 0));
+        parts.writes.push(Op::put(keys.count(ground.index), Vec::new(), 0));
     }
-    parts.failure.push(Op::range(RangeRequest::one(keys.base())));
-    Ok(Composed { txn: parts.fold()?, finds })
+    Ok(Composed { txn: parts.fold(ground.room)?, finds })
 }
 
 /// Nothing was written in it.
@@ -128,14 +151,15 @@ fn expect(parts: &mut Parts, ground: &Ground<'_>, name: &str, one: &NameChange) 
     let Ground { keys, base, .. } = *ground;
     parts.compare.push(match one.expect {
         Expect::Absent => Compare::none_in(keys.all(name)),
-        Expect::There => Compare::exists(keys.head(name)),
+        Expect::There => Compare::some_in(keys.heads(name)),
         Expect::Version(version) => {
-            let revision = base.revision(version).filter(|(_, index)| *index == 0);
-            Compare::written(keys.head(name), revision.map_or(NEVER, |(revision, _)| revision))
+            let (revision, index) = base.revision(version).unwrap_or((NEVER, 0));
+            Compare::written(keys.head(name, index), revision)
         }
     });
-    // Who was seen of a revision has seen all of it: it is enough to compare these. The first
-    // number of a revision is never a waiter's.
+    // Whoever has seen one waiter of a revision has seen all of it, because one revision has at
+    // most one change of a name: it is enough to compare these. The first number of a revision is
+    // never a waiter's.
     let Some(last_seq) = one.last_seq.filter(|_| one.expect != Expect::Absent) else { return };
     parts.compare.push(match base.revision(last_seq) {
         None => Compare::none_in(keys.waits(name)),
@@ -155,7 +179,7 @@ fn find(parts: &mut Parts, ground: &Ground<'_>, name: &Name, one: &NameChange) -
         Expect::Absent => Some(0),
         Expect::Version(version) => Some(version),
         Expect::There => {
-            let head = RangeRequest { keys_only: true, ..RangeRequest::one(keys.head(name)) };
+            let head = RangeRequest { keys_only: true, ..RangeRequest::all(keys.heads(name)) };
             parts.reads.push(Op::range(head));
             None
         }
@@ -174,14 +198,14 @@ fn find(parts: &mut Parts, ground: &Ground<'_>, name: &Name, one: &NameChange) -
     Find { name: name.clone(), version, last_seq }
 }
 
-fn tell(parts: &mut Parts, ground: &Ground<'_>, index: usize, name: &Name, one: &NameChange) {
+fn tell(parts: &mut Parts, ground: &Ground<'_>, number: usize, name: &Name, one: &NameChange) {
     let Ground { keys, base, .. } = *ground;
     if matches!(one.head, Write::Keep) && one.remove.is_empty() && !one.tell {
         return;
     }
     let removed: Vec<u64> = one.remove.iter().map(|stand| stand.seq).collect();
-    let told = value::told(name, &removed, Ending::Change);
-    let told = Op::put(keys.told(index), told, 0);
+    let told = value::told(name, &removed, Why::Change { index: ground.index });
+    let told = Op::put(keys.told(ground.slot(number)), told, 0);
     if one.tell || !one.remove.is_empty() {
         parts.writes.push(told);
     } else if !nobody_waits(base, one) {
@@ -204,12 +228,12 @@ fn write(parts: &mut Parts, ground: &Ground<'_>, name: &str, one: &NameChange) {
         }
         Write::Put(put) => put,
     };
-    let head = value::head(put, ground.now);
-    parts.writes.push(Op::put(keys.head(name), head, 0));
+    let key = keys.head(name, ground.index);
     let keep = keep_ms(put);
     if one.expect != Expect::Absent {
-        clear(parts, keys, name, put, keep.is_some());
+        clear(parts, keys, name, put, &key);
     }
+    parts.writes.push(Op::put(key, value::head(put, ground.now), 0));
     for holder in put.holders.iter().filter(|holder| holder.leased) {
         let lease = holder.left_ms.map_or(0, |ms| ground.lease(ms));
         parts.writes.push(Op::put(keys.hold(name, &holder.id), Vec::new(), lease));
@@ -219,19 +243,20 @@ fn write(parts: &mut Parts, ground: &Ground<'_>, name: &str, one: &NameChange) {
     }
 }
 
-/// Removes what stands beside the head for those who do not hold any more: all between those who do,
-/// because etcd does not let a key be deleted and put at once.
-fn clear(parts: &mut Parts, keys: &Keys, name: &str, put: &Put, keeps: bool) {
+/// Removes the old head and what stands beside it for those who do not hold any more: all between what
+/// stays, because etcd does not let a key be deleted and put at once.
+fn clear(parts: &mut Parts, keys: &Keys, name: &str, put: &Put, head: &[u8]) {
     let mut stay: Vec<_> = put.holders.iter().map(|holder| keys.hold(name, &holder.id)).collect();
+    stay.push(head.to_vec());
     stay.sort_unstable();
-    let (mut from, end) = keys.holds(name);
+    let (mut from, end) = keys.head_to_keep(name);
     for key in stay {
         if from < key {
             parts.writes.push(Op::delete_range((from, key.clone())));
         }
         from = next(key);
     }
-    let end = if keeps { end } else { next(keys.keep(name)) };
+    let end = if keep_ms(put).is_some() { keys.keep(name) } else { end };
     parts.writes.push(Op::delete_range((from, end)));
 }
 
@@ -245,7 +270,7 @@ fn append(parts: &mut Parts, ground: &Ground<'_>, change: &Change) {
             if !absent && !leaves {
                 parts.compare.push(Compare::none_in(keys.waits_of(name, &append.id)));
             }
-            let key = keys.wait(name, &append.id, change.seq_of(0, number));
+            let key = keys.wait(name, &append.id, change.seq_of(ground.index, number));
             let value = value::wait(append);
             parts.writes.push(Op::put(key, value, ground.lease(append.live_ms)));
         }
@@ -262,23 +287,29 @@ fn remove_key(ground: &Ground<'_>, name: &str, stand: &Stand) -> Option<(Vec<u8>
 fn is_written_again(ground: &Ground<'_>, change: &Change, name: &Name, key: &[u8]) -> bool {
     change.appends.iter().enumerate().any(|(number, append)| {
         append.to.contains(name)
-            && ground.keys.wait(name, &append.id, change.seq_of(0, number)) == key
+            && ground.keys.wait(name, &append.id, change.seq_of(ground.index, number)) == key
     })
 }
 
 impl Ground<'_> {
+    /// A key for what is told of a name of this change. Each change has numbers of its own, of which it
+    /// has more than enough: see [`slots`].
+    fn slot(&self, number: usize) -> u64 {
+        self.index + number as u64
+    }
+
     fn lease(&self, ms: u64) -> i64 {
         self.leases.get(&class(ms)).copied().unwrap_or_default()
     }
 }
 
 impl Parts {
-    fn fold(mut self) -> Result<TxnRequest, String> {
+    fn fold(mut self, room: usize) -> Result<TxnRequest, String> {
         let mut compare = std::mem::take(&mut self.compare);
         let few = compare.len();
         compare.append(&mut self.again);
         for compares in [compare.len(), few] {
-            if let Some(groups) = self.groups(compares) {
+            if let Some(groups) = self.groups(compares, room) {
                 compare.truncate(compares);
                 return Ok(self.grouped(compare, groups));
             }
@@ -291,16 +322,16 @@ impl Parts {
     }
 
     /// In how many transactions of their own the writes must be; 0 if they need none.
-    fn groups(&self, compares: usize) -> Option<usize> {
+    fn groups(&self, compares: usize, ops: usize) -> Option<usize> {
         let first = self.reads.len() + self.tells.len();
-        let outer = |ops: usize| compares.max(self.failure.len()).max(first + ops);
-        if outer(self.writes.len()) + usize::from(!self.tells.is_empty()) <= OPS {
+        let outer = |more: usize| compares.max(self.failure.len()).max(first + more);
+        if outer(self.writes.len()) + usize::from(!self.tells.is_empty()) <= ops {
             return Some(0);
         }
         let fits = |groups: &usize| {
-            OPS.checked_sub(outer(*groups)).is_some_and(|room| groups * room >= self.writes.len())
+            ops.checked_sub(outer(*groups)).is_some_and(|room| groups * room >= self.writes.len())
         };
-        (1..OPS).find(fits)
+        (1..ops).find(fits)
     }
 
     fn grouped(self, compare: Vec<Compare>, groups: usize) -> TxnRequest {
@@ -320,8 +351,9 @@ impl Parts {
 
 impl Composed {
     /// What the answer to a transaction that happened says.
-    pub(super) fn done(self, keys: &Keys, base: Base, now: u64, answer: TxnResponse) -> Done {
-        let version = base.number(answer.revision());
+    pub(super) fn done(self, ground: &Ground<'_>, revision: i64, answer: TxnResponse) -> Done {
+        let Ground { keys, base, now, .. } = *ground;
+        let version = base.number(revision) + ground.index;
         let mut read = answer.ranges();
         let mut names = BTreeMap::new();
         for find in self.finds {
@@ -340,7 +372,7 @@ impl Composed {
 /// Which number of its revision a key has.
 fn index(keys: &Keys, kv: &KeyValue) -> u64 {
     match keys.parse(&kv.key) {
-        Some((_, Part::Wait { index })) => index,
+        Some((_, Part::Wait { index } | Part::Head { index })) => index,
         _ => 0,
     }
 }

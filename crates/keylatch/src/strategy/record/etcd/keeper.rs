@@ -4,7 +4,6 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::super::store::Name;
@@ -13,13 +12,14 @@ use super::change::if_somebody_waits;
 use super::keys::Part;
 use super::leases::{Kept, Label};
 use super::link::Failed;
-use super::value::{self, Ending};
+use super::value::{self, Why};
 use super::wire::{Compare, KeyValue, Op, RangeRequest, TxnRequest};
 
 /// How often it is looked whether something has had its time, while there is anything.
 const LOOK: Duration = Duration::from_millis(100);
-/// How many are ended at once.
-const AT_ONCE: usize = 64;
+/// How many are ended at once, and in one transaction of etcd, which takes 128 operations.
+const AT_ONCE: usize = 256;
+const ENDED_AT_ONCE: usize = 64;
 /// After a failure.
 const AGAIN: Duration = Duration::from_millis(500);
 /// For so long nobody sweeps after somebody has. It reads everything below the prefix.
@@ -46,9 +46,14 @@ pub(super) async fn beat(shared: Weak<Shared>) {
         }
         let sent = Instant::now();
         let mut next = None;
-        if !beats.keep.is_empty() {
+        let count = beats.keep.len();
+        if count > 0 {
             match store.link.keep_alive(beats.keep).await {
                 Ok(answers) => {
+                    // Some may have been left unanswered, and these are asked again soon.
+                    if answers.len() < count {
+                        next = Some(Instant::now() + AGAIN);
+                    }
                     let mut table = store.table.lock();
                     for answer in answers {
                         match answer.ttl {
@@ -85,12 +90,14 @@ pub(super) async fn end(shared: Weak<Shared>) {
         #[cfg(test)]
         store.may_go_on().await;
         let due = store.table.lock().take_due(Instant::now(), AT_ONCE);
-        let all = due.iter().map(|(label, kept)| store.end(label, kept));
-        for ((label, kept), ended) in due.iter().zip(join_all(all).await) {
+        if !due.is_empty() {
+            let ended = store.end(&due).await;
             let mut table = store.table.lock();
-            match ended {
-                Ok(()) => table.ended(label, kept.revision),
-                Err(_) => table.put_off(label, kept.revision, Instant::now() + AGAIN),
+            for (label, kept) in &due {
+                match ended {
+                    Ok(()) => table.ended(label, kept.revision),
+                    Err(_) => table.put_off(label, kept.revision, Instant::now() + AGAIN),
+                }
             }
         }
         let next = store.table.lock().next_due();
@@ -124,39 +131,46 @@ pub(super) async fn sweep(store: Arc<Shared>) {
 }
 
 impl Shared {
-    async fn end(&self, label: &Label, kept: &Kept) -> Result<(), Failed> {
+    /// Ends these, but for what was written anew since: many at once, because some of them always were.
+    async fn end(&self, due: &[(Label, Kept)]) -> Result<(), Failed> {
+        let mut ops = Vec::new();
+        for (label, kept) in due {
+            self.ending(label, kept, &mut ops);
+        }
+        for some in ops.chunks(ENDED_AT_ONCE) {
+            let txn = TxnRequest { success: some.to_vec(), ..TxnRequest::default() };
+            self.link.repeatable(txn).await?;
+        }
+        Ok(())
+    }
+
+    fn ending(&self, label: &Label, kept: &Kept, ops: &mut Vec<Op>) {
         let keys = &self.keys;
-        let written = |key| vec![Compare::written(key, kept.revision)];
-        let txn = match label {
-            Label::Turn => {
-                let success = vec![Op::delete(keys.turn())];
-                TxnRequest { compare: written(keys.turn()), success, failure: Vec::new() }
-            }
-            Label::Hold(name, None) => {
-                let success = vec![Op::delete(keys.keep(name))];
-                TxnRequest { compare: written(keys.keep(name)), success, failure: Vec::new() }
-            }
-            Label::Hold(name, Some(id)) => {
-                let told = value::told(name, &[], Ending::Lease);
-                let tell = if_somebody_waits(keys, name, Op::put(keys.told(0), told, 0));
-                let success = vec![tell, Op::delete(keys.hold(name, id))];
-                let compare = written(keys.hold(name, id));
-                TxnRequest { compare, success, failure: Vec::new() }
-            }
-            Label::Wait(id, seq) => {
-                let index = self.base().revision(*seq).map_or(0, |(_, index)| index);
-                let leave = |(number, name): (usize, &Name)| {
-                    let key = keys.wait(name, id, index);
-                    let told = value::told(name, &[*seq], Ending::Change);
-                    let success =
-                        vec![Op::delete(key.clone()), Op::put(keys.told(number), told, 0)];
-                    Op::txn(TxnRequest { compare: written(key), success, failure: Vec::new() })
-                };
-                let success = kept.names.iter().enumerate().map(leave).collect();
-                TxnRequest { success, ..TxnRequest::default() }
-            }
+        // No key may be put twice in a transaction.
+        let told = |ops: &[Op]| keys.told((ops.len() % ENDED_AT_ONCE) as u64);
+        let if_as_written = |key: Vec<u8>, tell: Option<Op>| {
+            let mut success = vec![Op::delete(key.clone())];
+            success.extend(tell);
+            let compare = vec![Compare::written(key, kept.revision)];
+            Op::txn(TxnRequest { compare, success, failure: Vec::new() })
         };
-        self.link.repeatable(txn).await.map(drop)
+        match label {
+            Label::Turn => ops.push(if_as_written(keys.turn(), None)),
+            Label::Hold(name, None) => ops.push(if_as_written(keys.keep(name), None)),
+            Label::Hold(name, Some(id)) => {
+                let tell = Op::put(told(ops), value::told(name, &[], Why::Lease), 0);
+                let tell = if_somebody_waits(keys, name, tell);
+                ops.push(if_as_written(keys.hold(name, id), Some(tell)));
+            }
+            Label::Wait(seq, id) => {
+                let index = self.base().revision(*seq).map_or(0, |(_, index)| index);
+                for name in &kept.names {
+                    let tell = value::told(name, &[*seq], Why::Change { index: 0 });
+                    let tell = Op::put(told(ops), tell, 0);
+                    ops.push(if_as_written(keys.wait(name, id, index), Some(tell)));
+                }
+            }
+        }
     }
 
     /// Takes away heads that nobody holds, nobody waits for and nobody wants kept (7). One process at a
@@ -181,12 +195,13 @@ impl Shared {
         self.begun.notify_one();
         let alone = self.alone().await?;
         for some in alone.chunks(SWEPT_AT_ONCE) {
-            let success = some.iter().map(|(name, revision)| {
+            let success = some.iter().map(|(name, index, revision)| {
+                let head = self.keys.head(name, *index);
                 let compare = vec![
-                    Compare::written(self.keys.head(name), *revision),
+                    Compare::written(head.clone(), *revision),
                     Compare::none_in(self.keys.beside_head(name)),
                 ];
-                let success = vec![Op::delete(self.keys.head(name))];
+                let success = vec![Op::delete(head)];
                 Op::txn(TxnRequest { compare, success, failure: Vec::new() })
             });
             let txn = TxnRequest { success: success.collect(), ..TxnRequest::default() };
@@ -195,21 +210,23 @@ impl Shared {
         Ok(())
     }
 
-    /// Heads beside which there is nothing, and when they were written.
-    async fn alone(&self) -> Result<Vec<(Name, i64)>, Failed> {
+    /// Heads beside which there is nothing: their names, and which number of which revision they are.
+    async fn alone(&self) -> Result<Vec<(Name, u64, i64)>, Failed> {
         let mut alone = Vec::new();
         // The last head, as long as nothing of the same name follows.
-        let mut last: Option<(Name, i64)> = None;
+        let mut last: Option<(Name, u64, i64)> = None;
         let (mut from, end) = self.keys.names();
         loop {
             let page = RangeRequest { limit: PAGE, ..RangeRequest::all((from, end.clone())) };
             let page = self.link.range(page).await?;
             for KeyValue { key, mod_revision, value, .. } in &page.kvs {
                 let Some((name, part)) = self.keys.parse(key) else { continue };
-                let before = last.take().filter(|(before, _)| *before != name);
+                let before = last.take().filter(|(before, ..)| *before != name);
                 alone.extend(before);
-                if part == Part::Head && value::may_go(value) {
-                    last = Some((name, *mod_revision));
+                if let Part::Head { index } = part
+                    && value::may_go(value)
+                {
+                    last = Some((name, index, *mod_revision));
                 }
             }
             match page.kvs.into_iter().next_back() {

@@ -3,16 +3,16 @@
 //! | key | what | lease |
 //! |---|---|---|
 //! | `base` | what all numbers begin with | |
-//! | `n/NAME/head` | who holds | |
+//! | `n/NAME/head/INDEX` | who holds; INDEX tells apart what was changed at once | |
 //! | `n/NAME/hold/ID` | this holder's lease lives | the holder's |
 //! | `n/NAME/keep` | a head without holders is not swept yet | its own |
-//! | `n/NAME/wait/ID/INDEX` | a waiter; INDEX tells apart those of one change | the waiter's |
+//! | `n/NAME/wait/ID/INDEX` | a waiter | the waiter's |
 //! | `w/told/I` | what is told to everyone, written over and over | |
 //! | `w/lease/LEASE` | goes with a lease, so that its end is told | that one |
 //! | `turn` | somebody sweeps | |
-//! | `count` | written by changes that write nothing else: they too take numbers | |
+//! | `count/I` | written by changes that write nothing else: they too take numbers | |
 //!
-//! All of a name is one range, in which `head`, `hold/` and `keep` are next to each other; all that is
+//! All of a name is one range, in which `head/`, `hold/` and `keep` are next to each other; all that is
 //! watched is another.
 
 use keylatch_table::RequestId;
@@ -36,7 +36,7 @@ pub(super) struct Keys {
 /// What a key below a name is.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    Head,
+    Head { index: u64 },
     Hold(RequestId),
     Keep,
     Wait { index: u64 },
@@ -56,11 +56,12 @@ impl Keys {
         format!("{}turn", self.prefix).into_bytes()
     }
 
-    pub(super) fn count(&self) -> Vec<u8> {
-        format!("{}count", self.prefix).into_bytes()
+    /// The number within its revision sees to it that no key is put twice by what is changed at once.
+    pub(super) fn count(&self, index: u64) -> Vec<u8> {
+        format!("{}count/{index}", self.prefix).into_bytes()
     }
 
-    pub(super) fn told(&self, index: usize) -> Vec<u8> {
+    pub(super) fn told(&self, index: u64) -> Vec<u8> {
         format!("{}w/told/{index}", self.prefix).into_bytes()
     }
 
@@ -93,8 +94,13 @@ impl Keys {
         below(self.name(name))
     }
 
-    pub(super) fn head(&self, name: &str) -> Vec<u8> {
-        (self.name(name) + "head").into_bytes()
+    pub(super) fn head(&self, name: &str, index: u64) -> Vec<u8> {
+        (self.name(name) + &format!("head/{index:03x}")).into_bytes()
+    }
+
+    /// The head, whatever its index.
+    pub(super) fn heads(&self, name: &str) -> Range {
+        below(self.name(name) + "head/")
     }
 
     pub(super) fn hold(&self, name: &str, id: &RequestId) -> Vec<u8> {
@@ -103,22 +109,18 @@ impl Keys {
         key.into_bytes()
     }
 
-    pub(super) fn holds(&self, name: &str) -> Range {
-        below(self.name(name) + "hold/")
-    }
-
     pub(super) fn keep(&self, name: &str) -> Vec<u8> {
         (self.name(name) + "keep").into_bytes()
     }
 
     /// The head and all that goes with it.
     pub(super) fn head_to_keep(&self, name: &str) -> Range {
-        (self.head(name), next(self.keep(name)))
+        (self.heads(name).0, next(self.keep(name)))
     }
 
     /// All of a name but its head.
     pub(super) fn beside_head(&self, name: &str) -> Range {
-        (next(self.head(name)), self.all(name).1)
+        (self.heads(name).1, self.all(name).1)
     }
 
     pub(super) fn waits(&self, name: &str) -> Range {
@@ -147,14 +149,15 @@ impl Keys {
         let key = key.strip_prefix(&*self.prefix)?.strip_prefix("n/")?;
         let (name, part) = key.split_once('/')?;
         let name = unescape(name)?.into();
+        let index = |text: &str| u64::from_str_radix(text, 16).ok();
         let id = |text: &str| unescape(text).map(|text| RequestId::new(&text));
         let part = match part.split_once('/') {
-            None if part == "head" => Part::Head,
             None if part == "keep" => Part::Keep,
+            Some(("head", text)) => Part::Head { index: index(text)? },
             Some(("hold", text)) => Part::Hold(id(text)?),
             Some(("wait", rest)) => {
-                let (_, index) = rest.split_once('/')?;
-                Part::Wait { index: u64::from_str_radix(index, 16).ok()? }
+                let (_, text) = rest.split_once('/')?;
+                Part::Wait { index: index(text)? }
             }
             _ => return None,
         };
@@ -251,7 +254,10 @@ mod tests {
         let keys = Keys::new("p");
         let odd = ["", "/", "%", "%2f", "a/b", "a", "a\0\n", "漢字", "head", "wait/x"];
         for name in odd {
-            assert_eq!(keys.parse(&keys.head(name)), Some((name.into(), Part::Head)));
+            assert_eq!(
+                keys.parse(&keys.head(name, 9)),
+                Some((name.into(), Part::Head { index: 9 }))
+            );
             assert_eq!(keys.parse(&keys.keep(name)), Some((name.into(), Part::Keep)));
             for text in odd {
                 let id = RequestId::new(text);
@@ -262,7 +268,7 @@ mod tests {
                 for other in odd {
                     let within = |(from, to): Range, key: &Vec<u8>| from <= *key && *key < to;
                     assert_eq!(within(keys.all(other), &wait), other == name);
-                    assert_eq!(within(keys.holds(other), &hold), other == name);
+                    assert_eq!(within(keys.head_to_keep(other), &hold), other == name);
                     assert_eq!(
                         within(keys.waits_of(name, &RequestId::new(other)), &wait),
                         other == text
@@ -278,7 +284,9 @@ mod tests {
         let keys = Keys::new("p/");
         let (from, to) = keys.head_to_keep("k");
         let id = RequestId::new("\u{10ffff}");
-        for inside in [keys.head("k"), keys.hold("k", &id), keys.keep("k")] {
+        for inside in
+            [keys.head("k", 0), keys.head("k", 4_095), keys.hold("k", &id), keys.keep("k")]
+        {
             assert!(from <= inside && inside < to);
         }
         assert!(keys.wait("k", &id, 0) >= to);

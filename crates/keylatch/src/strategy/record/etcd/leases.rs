@@ -69,7 +69,8 @@ struct Lease {
 pub(super) enum Label {
     /// A holder, or that a head without holders is kept.
     Hold(Name, Option<RequestId>),
-    Wait(RequestId, u64),
+    /// A waiter, by its seq.
+    Wait(u64, RequestId),
     /// It is our turn to sweep.
     Turn,
 }
@@ -226,7 +227,7 @@ impl Table {
                 }
             }
             for stand in &one.remove {
-                self.remove_from(&Label::Wait(stand.id.clone(), stand.seq), name);
+                self.remove_from(&Label::Wait(stand.seq, stand.id.clone()), name);
             }
         }
     }
@@ -241,7 +242,7 @@ impl Table {
         now: Instant,
     ) {
         for (number, append) in change.appends.iter().enumerate() {
-            let label = Label::Wait(append.id.clone(), change.seq_of(version, number));
+            let label = Label::Wait(change.seq_of(version, number), append.id.clone());
             let lease = leases.get(&class(append.live_ms)).copied().unwrap_or_default();
             self.begin(label, revision, lease, append.live_ms, now, append.to.clone());
         }
@@ -288,6 +289,18 @@ impl Table {
         kept.names.retain(|one| one != name);
         if kept.names.is_empty() {
             self.remove(label);
+        }
+    }
+
+    /// Others have taken a waiter with this seq out of this queue.
+    pub(super) fn was_removed(&mut self, name: &Name, seq: u64) {
+        // No id is before this one.
+        let first = Label::Wait(seq, RequestId::from_uuid([0; 16]));
+        let found = self.kept.range(first..).next().map(|(label, _)| label.clone());
+        if let Some(label @ Label::Wait(found, _)) = &found
+            && *found == seq
+        {
+            self.remove_from(label, name);
         }
     }
 

@@ -26,6 +26,8 @@ use super::wire::{
 
 /// How long a call may take, with all its tries.
 pub(super) const CALL: Duration = Duration::from_secs(5);
+/// How long keeping leases alive may take: the shortest ones live for 4 s.
+const BEAT: Duration = Duration::from_secs(2);
 /// How long one member may take to be connected with, so that there is time for another.
 const CONNECT: Duration = Duration::from_secs(2);
 /// Between tries when nobody could be reached.
@@ -124,7 +126,7 @@ impl Link {
             }
             Ok::<_, Status>(kept)
         };
-        self.bounded(at, Instant::now() + CALL, all).await
+        self.bounded(at, Instant::now() + BEAT, all).await
     }
 
     /// Tells of everything in this range from now on, once this has returned.

@@ -1,7 +1,10 @@
 //! Against a real etcd: what every store must do, and what is special here.
 
+mod ends;
+mod limits;
 #[path = "../../../../tests/common/etcd.rs"]
 mod server;
+mod together;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -19,14 +22,15 @@ struct Below {
 }
 
 struct Running {
+    /// Ends before its directory.
     etcd: server::Etcd,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl Running {
     fn start() -> Running {
         let dir = tempfile::tempdir().unwrap();
-        Running { etcd: server::Etcd::start(dir.path()), _dir: dir }
+        Running { etcd: server::Etcd::start(dir.path()), dir }
     }
 }
 

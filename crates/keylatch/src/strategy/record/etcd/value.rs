@@ -16,9 +16,9 @@ const WAIT: usize = 8;
 
 /// Why something is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ending {
-    /// A change was made.
-    Change,
+pub(super) enum Why {
+    /// A change was made, whose version is this number of its revision.
+    Change { index: u64 },
     /// A lease ended.
     Lease,
 }
@@ -43,25 +43,26 @@ pub(super) fn wait(append: &Append) -> Vec<u8> {
 }
 
 /// As text, so that whoever looks into etcd can read it.
-pub(super) fn told(name: &str, removed: &[u64], ending: Ending) -> Vec<u8> {
+pub(super) fn told(name: &str, removed: &[u64], why: Why) -> Vec<u8> {
     let removed: Vec<String> = removed.iter().map(u64::to_string).collect();
-    let what = match ending {
-        Ending::Change => "changed",
-        Ending::Lease => "ended",
+    let why = match why {
+        Why::Change { index } => index.to_string(),
+        Why::Lease => ENDED.into(),
     };
-    format!("{what} {} {name}", removed.join(",")).into_bytes()
+    format!("{why} {} {name}", removed.join(",")).into_bytes()
 }
+
+const ENDED: &str = "ended";
 
 /// What somebody told, in this revision. Nothing, if it makes no sense.
 pub(super) fn hear(value: &[u8], base: Base, revision: i64) -> Option<Told> {
-    let (what, rest) = std::str::from_utf8(value).ok()?.split_once(' ')?;
+    let (why, rest) = std::str::from_utf8(value).ok()?.split_once(' ')?;
     let (removed, name) = rest.split_once(' ')?;
     let removed = removed.split(',').filter(|seq| !seq.is_empty());
     let removed = removed.map(|seq| seq.parse().ok()).collect::<Option<Vec<u64>>>()?;
-    let version = match what {
-        "changed" => base.number(revision),
-        "ended" => 0,
-        _ => return None,
+    let version = match why {
+        ENDED => 0,
+        index => base.number(revision) + index.parse::<u64>().ok()?,
     };
     Some(Told::Changed { name: name.into(), version, removed })
 }
@@ -82,10 +83,10 @@ pub(super) fn view<'a>(
         let Some((name, part)) = keys.parse(&kv.key) else { continue };
         let record = records.entry(name).or_default();
         match part {
-            Part::Head if kv.value.len() >= HEAD => {
+            Part::Head { index } if kv.value.len() >= HEAD => {
                 let time = number(&kv.value[1..HEAD]);
                 let bytes = kv.value.split_off(HEAD);
-                let version = base.number(kv.mod_revision);
+                let version = base.number(kv.mod_revision) + index;
                 record.head = Some(Head { version, time, bytes, alive: Some(BTreeSet::new()) });
             }
             Part::Hold(id) => {
@@ -100,7 +101,7 @@ pub(super) fn view<'a>(
                 let alive_until = now.saturating_add(live_ms);
                 record.queue.push(Waiter { seq, time: now, alive_until, bytes });
             }
-            Part::Head | Part::Keep | Part::Wait { .. } => {}
+            Part::Head { .. } | Part::Keep | Part::Wait { .. } => {}
         }
     }
     for record in records.values_mut() {
@@ -121,11 +122,11 @@ mod tests {
     fn what_is_told_is_heard() {
         let base = Base::new(5);
         let odd = " a b\n,";
-        let heard = hear(&told(odd, &[7, 9], Ending::Change), base, 3);
+        let heard = hear(&told(odd, &[7, 9], Why::Change { index: 2 }), base, 3);
         let expected =
-            Told::Changed { name: odd.into(), version: base.number(3), removed: vec![7, 9] };
+            Told::Changed { name: odd.into(), version: base.number(3) + 2, removed: vec![7, 9] };
         assert_eq!(heard, Some(expected));
-        let heard = hear(&told("", &[], Ending::Lease), base, 3);
+        let heard = hear(&told("", &[], Why::Lease), base, 3);
         assert_eq!(heard, Some(Told::Changed { name: "".into(), version: 0, removed: vec![] }));
         assert_eq!(hear(b"x", base, 3), None);
     }

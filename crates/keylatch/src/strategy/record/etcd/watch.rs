@@ -59,6 +59,15 @@ async fn hear(
         }
         let Some(store) = shared.upgrade() else { return };
         for told in heard.events.into_iter().filter_map(|event| meaning(&store, event)) {
+            if let Told::Changed { name, removed, .. } = &told
+                && !removed.is_empty()
+            {
+                // These have not to be ended by us any more.
+                let mut table = store.table.lock();
+                for seq in removed {
+                    table.was_removed(name, *seq);
+                }
+            }
             drop(tell.send(told));
         }
     }

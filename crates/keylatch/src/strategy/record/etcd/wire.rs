@@ -271,11 +271,6 @@ impl Compare {
         Compare::new(key, Vec::new(), Is::Equal, Target::Mod, With::Mod(revision))
     }
 
-    /// This key is there.
-    pub(super) fn exists(key: Vec<u8>) -> Compare {
-        Compare::new(key, Vec::new(), Is::Greater, Target::Create, With::Create(0))
-    }
-
     /// Something is in this range: a range without keys is compared like a key that is not there.
     pub(super) fn some_in((key, end): (Vec<u8>, Vec<u8>)) -> Compare {
         Compare::new(key, end, Is::Greater, Target::Create, With::Create(0))
@@ -334,6 +329,14 @@ impl TxnResponse {
     pub(super) fn ranges(self) -> impl Iterator<Item = Vec<KeyValue>> {
         self.responses.into_iter().filter_map(|one| match one.response {
             Some(Response::Range(range)) => Some(range.kvs),
+            _ => None,
+        })
+    }
+
+    /// The answers of transactions in this one.
+    pub(super) fn inner(self) -> impl Iterator<Item = TxnResponse> {
+        self.responses.into_iter().filter_map(|one| match one.response {
+            Some(Response::Txn(txn)) => Some(txn),
             _ => None,
         })
     }
