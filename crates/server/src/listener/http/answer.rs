@@ -128,6 +128,7 @@ fn refused(error: Error) -> Problem {
     let (status, code) = match error {
         Error::TooMany(..) => (429, "limit"),
         Error::IdReused | Error::AliasInUse => (409, "id_reused"),
+        Error::NeverPromotable => (409, "never_promotable"),
         _ => (400, "invalid"),
     };
     Problem::new(status, code, error.to_string())
@@ -152,10 +153,10 @@ pub(crate) fn write_found(answer: &Answer, found: &[Found], out: &mut Vec<u8>) {
             // Weak: times in it go on.
             let etag = format!("W/\"{}-{}\"", first.seq, first.token);
             if if_none_match.as_deref() == Some(etag.as_str()) {
-                return write(304, JSON, Some(&etag), b"", answer.meta, out);
+                return write(304, JSON, Some(("ETag", &etag)), b"", answer.meta, out);
             }
             let body = Value::Object(requests(entries).remove(0)).to_string();
-            write(200, JSON, Some(&etag), body.as_bytes(), answer.meta, out);
+            write(200, JSON, Some(("ETag", &etag)), body.as_bytes(), answer.meta, out);
         }
         (Kind::Owners, [Found::Owners(owners)]) => {
             let owner = |(owner, requests): &(_, u64)| json!({"owner": AsRef::<str>::as_ref(owner), "requests": requests});

@@ -18,16 +18,15 @@ struct Lock {
     name: Option<String>,
     argument: Option<Vec<Value>>,
     mode: Option<String>,
-    #[serde(default)]
-    resources: Vec<Wanted>,
+    resources: Option<Vec<Wanted>>,
     owner: Option<String>,
-    lease_ms: Option<u64>,
+    lease_ms: Option<Whole>,
     #[serde(default)]
-    wait_ms: u64,
+    wait_ms: Whole,
     id: Option<String>,
     meta: Option<String>,
     #[serde(default)]
-    max_hold_ms: u64,
+    max_hold_ms: Whole,
     #[serde(default)]
     detect: bool,
 }
@@ -43,17 +42,41 @@ struct Wanted {
 }
 
 /// `POST /v1/locks/{id}/renew`.
-#[derive(Default, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Renew {
-    pub(super) lease_ms: Option<u64>,
+    pub(super) lease_ms: Option<Whole>,
+}
+
+/// `POST /v1/locks/{id}/promote`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Nothing {}
+
+/// A whole number, however it is written: in JSON `5.0` is one.
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(try_from = "serde_json::Number")]
+pub(super) struct Whole(pub(super) u64);
+
+impl TryFrom<serde_json::Number> for Whole {
+    type Error = String;
+
+    fn try_from(number: serde_json::Number) -> Result<Whole, String> {
+        #[expect(clippy::cast_sign_loss, reason = "not negative, checked here")]
+        let whole = |number: f64| {
+            let fits = number.fract() == 0.0 && (0.0..9_007_199_254_740_992.0).contains(&number);
+            fits.then_some(number as u64)
+        };
+        let value = number.as_u64().or_else(|| number.as_f64().and_then(whole));
+        value.map(Whole).ok_or_else(|| format!("{number} is not a whole number of 0 or more"))
+    }
 }
 
 /// `POST /v1/revoke`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Revoke {
-    pub(super) token: u64,
+    pub(super) token: Whole,
     pub(super) reason: String,
 }
 
@@ -68,7 +91,11 @@ pub(super) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem
 
 pub(super) fn lock(body: &[u8], context: &mut Context<'_>) -> Result<Acquire, Problem> {
     let lock: Lock = parse(body)?;
-    let mut parts = Vec::with_capacity(1 + lock.resources.len());
+    if lock.resources.as_ref().is_some_and(Vec::is_empty) {
+        return Err(invalid("`resources` is empty; name at least one".into()));
+    }
+    let resources = lock.resources.unwrap_or_default();
+    let mut parts = Vec::with_capacity(1 + resources.len());
     if let Some(name) = lock.name {
         let argument = lock.argument.unwrap_or_default();
         parts.push(part(&Wanted { name, argument, mode: lock.mode })?);
@@ -77,7 +104,7 @@ pub(super) fn lock(body: &[u8], context: &mut Context<'_>) -> Result<Acquire, Pr
             "`argument` and `mode` belong to a `name`, or into `resources`".into(),
         ));
     }
-    for wanted in &lock.resources {
+    for wanted in &resources {
         parts.push(part(wanted)?);
     }
     let mut parts = parts.into_iter();
@@ -93,14 +120,14 @@ pub(super) fn lock(body: &[u8], context: &mut Context<'_>) -> Result<Acquire, Pr
         None => context.party(),
     };
     let meta = lock.meta.map(Into::into);
-    let extra = Extra { max_hold_ms: lock.max_hold_ms, meta, ..Extra::default() };
+    let extra = Extra { max_hold_ms: lock.max_hold_ms.0, meta, ..Extra::default() };
     Ok(Acquire {
         id,
         part,
         also: parts.collect(),
         party,
-        wait_ms: lock.wait_ms,
-        lease_ms: lock.lease_ms.unwrap_or(LEASE_MS),
+        wait_ms: lock.wait_ms.0,
+        lease_ms: lock.lease_ms.map_or(LEASE_MS, |whole| whole.0),
         detect: lock.detect,
         extra: (extra != Extra::default()).then(|| Box::new(extra)),
     })

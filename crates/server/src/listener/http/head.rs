@@ -37,6 +37,18 @@ pub(crate) enum Method {
     Other,
 }
 
+impl Method {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Method::Get => "GET",
+            Method::Head => "HEAD",
+            Method::Post => "POST",
+            Method::Delete => "DELETE",
+            Method::Other => "",
+        }
+    }
+}
+
 /// Bytes that cannot be the beginning of a request: what to answer before the connection is closed.
 pub(super) type Bad = Problem;
 

@@ -126,8 +126,8 @@ impl Session {
             Ok(route::Asked::Text(text)) => {
                 changes.close = meta.close;
                 let mut out = Vec::new();
-                let etag = text.etag.as_deref();
-                if etag.is_some() && etag == head.if_none_match.as_deref() {
+                let etag = text.etag.as_deref().map(|etag| ("ETag", etag));
+                if text.etag.is_some() && text.etag == head.if_none_match {
                     write(304, text.kind, etag, b"", meta, &mut out);
                 } else {
                     write(text.status, text.kind, etag, text.body.as_bytes(), meta, &mut out);
@@ -157,22 +157,31 @@ pub(crate) const EVENTS_HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/ev
     Cache-Control: no-store\r\nX-Accel-Buffering: no\r\nConnection: close\r\n\r\n: events follow\n\n";
 
 fn write_problem(problem: &Problem, meta: Meta, out: &mut Vec<u8>) {
-    write(problem.status, PROBLEM, None, &problem.body(), meta, out);
+    let allow = problem.allow.as_deref().map(|methods| ("Allow", methods));
+    write(problem.status, PROBLEM, allow, &problem.body(), meta, out);
 }
 
 const JSON: &str = "application/json";
 const PROBLEM: &str = "application/problem+json";
 
 /// One answer.
-fn write(status: u16, kind: &str, etag: Option<&str>, body: &[u8], meta: Meta, out: &mut Vec<u8>) {
+fn write(
+    status: u16,
+    kind: &str,
+    header: Option<(&str, &str)>,
+    body: &[u8],
+    meta: Meta,
+    out: &mut Vec<u8>,
+) {
     out.extend_from_slice(b"HTTP/1.1 ");
     let mut number = itoa::Buffer::new();
     out.extend_from_slice(number.format(status).as_bytes());
     out.push(b' ');
     out.extend_from_slice(reason(status).as_bytes());
-    if let Some(etag) = etag {
-        out.extend_from_slice(b"\r\nETag: ");
-        out.extend_from_slice(etag.as_bytes());
+    if let Some((name, value)) = header {
+        for part in ["\r\n", name, ": ", value] {
+            out.extend_from_slice(part.as_bytes());
+        }
     }
     if status == 401 {
         out.extend_from_slice(b"\r\nWWW-Authenticate: Bearer");

@@ -172,25 +172,26 @@ fn add_input(all: &mut Value, op: Op, path: &str) {
         parameters.push(parameter("waiters", "query", json!({"type": "boolean"})));
         let limit = json!({"type": "integer", "minimum": 1, "maximum": 10_000, "default": 1_000});
         parameters.push(parameter("limit", "query", limit));
-        parameters.push(parameter(
-            "cursor",
-            "query",
-            json!({"type": "integer", "minimum": 0, "maximum": 9_007_199_254_740_991u64}),
-        ));
+        parameters.push(parameter("cursor", "query", json!({"type": "integer", "minimum": 0})));
     }
     if !parameters.is_empty() {
         all["parameters"] = parameters.into();
     }
     let body = match op {
-        Op::Acquire => Some(("Acquire", true)),
-        Op::Renew => Some(("Renew", false)),
-        Op::Promote => Some(("Nothing", false)),
-        Op::Revoke => Some(("Revoke", true)),
+        Op::Acquire => Some("Acquire"),
+        Op::Renew => Some("Renew"),
+        Op::Promote => Some("Nothing"),
+        Op::Revoke => Some("Revoke"),
         _ => None,
     };
-    if let Some((name, required)) = body {
-        all["requestBody"] = json!({"required": required, "content": json_of(name)});
+    if let Some(name) = body {
+        all["requestBody"] = json!({"required": true, "content": json_of(name)});
     }
+}
+
+/// Not said is the same as null.
+fn or_null(schema: Value) -> Value {
+    json!({"anyOf": [schema, {"type": "null"}]})
 }
 
 fn schemas() -> Value {
@@ -211,25 +212,27 @@ fn schemas() -> Value {
             "type": "object", "properties": properties, "required": required, "additionalProperties": false,
         })
     };
-    let wanted = json!({"name": text(512), "argument": argument(), "mode": mode()});
+    let wanted = json!({"name": text(512), "argument": argument(), "mode": or_null(mode())});
     let long = object(
         json!({"ms": number(), "name": {"type": "string"}, "owner": {"type": "string"}}),
         &["ms", "name", "owner"],
     );
     let mut acquire = object(
         json!({
-            "name": text(512), "argument": argument(), "mode": mode(),
-            "resources": {"type": "array", "maxItems": 64, "items": object(wanted, &["name"])},
-            "owner": text(256), "lease_ms": ms(), "wait_ms": ms(), "id": text(64),
-            "meta": {"type": "string", "maxLength": 1_024}, "max_hold_ms": ms(), "detect": {"type": "boolean"},
+            "name": or_null(text(512)), "argument": or_null(argument()), "mode": or_null(mode()),
+            "resources": {"type": ["array", "null"], "minItems": 1, "maxItems": 64, "items": object(wanted, &["name"])},
+            "owner": or_null(text(256)), "lease_ms": or_null(ms()), "wait_ms": ms(), "id": or_null(text(64)),
+            "meta": {"type": ["string", "null"], "maxLength": 1_024}, "max_hold_ms": ms(), "detect": {"type": "boolean"},
         }),
         &[],
     );
-    acquire["anyOf"] = json!([{"required": ["name"]}, {"required": ["resources"]}]);
+    let given =
+        |name: &str| json!({"required": [name], "properties": {name: {"not": {"type": "null"}}}});
+    acquire["anyOf"] = json!([given("name"), given("resources")]);
     acquire["examples"] = json!([{"name": "user:42", "owner": "ann", "wait_ms": 5_000}]);
     json!({
         "Acquire": acquire,
-        "Renew": object(json!({"lease_ms": ms()}), &[]),
+        "Renew": object(json!({"lease_ms": or_null(ms())}), &[]),
         "Nothing": object(json!({}), &[]),
         "Revoke": object(json!({"token": number(), "reason": text(1_024)}), &["token", "reason"]),
         "Granted": object(

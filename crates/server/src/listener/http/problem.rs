@@ -12,11 +12,13 @@ pub(crate) struct Problem {
     pub(crate) detail: String,
     /// What else there is to know: the blocker, a cycle, a cause.
     pub(crate) more: Map<String, Value>,
+    /// The methods that a path has, if it was asked with another one.
+    pub(super) allow: Option<String>,
 }
 
 impl Problem {
     pub(crate) fn new(status: u16, code: &'static str, detail: String) -> Problem {
-        Problem { status, code, detail, more: Map::new() }
+        Problem { status, code, detail, more: Map::new(), allow: None }
     }
 
     pub(super) fn too_large(what: &str, most: usize) -> Problem {

@@ -91,16 +91,17 @@ pub(super) fn ask(head: &Head, body: &[u8], context: &mut Context<'_>) -> Result
         }
         Op::Release => Asked::Change(Command::Release(target()), Kind::Release),
         Op::Renew => {
-            let renew: body::Renew = match body {
-                b"" => body::Renew::default(),
-                body => body::parse(body)?,
-            };
-            Asked::Change(Command::Renew(target(), renew.lease_ms), Kind::Renew)
+            let renew: body::Renew = body::parse(body)?;
+            let lease_ms = renew.lease_ms.map(|whole| whole.0);
+            Asked::Change(Command::Renew(target(), lease_ms), Kind::Renew)
         }
-        Op::Promote => Asked::Change(Command::Promote(target()), Kind::Promote),
+        Op::Promote => {
+            let body::Nothing {} = body::parse(body)?;
+            Asked::Change(Command::Promote(target()), Kind::Promote)
+        }
         Op::Revoke => {
             let body::Revoke { token, reason } = body::parse(body)?;
-            Asked::Change(Command::Revoke(token, reason.into()), Kind::Revoke)
+            Asked::Change(Command::Revoke(token.0, reason.into()), Kind::Revoke)
         }
         Op::Owners => Asked::Question(Query::TopOwners(100), Kind::Owners),
         Op::Longest => text(200, JSON, context.longest()),
@@ -126,10 +127,10 @@ fn text(status: u16, kind: &'static str, body: String) -> Asked {
 /// Which of the routes, and the id in its path.
 fn find(head: &Head) -> Result<(Op, String), Problem> {
     let method = if head.method == Method::Head { Method::Get } else { head.method };
-    let mut allowed = false;
+    let mut allowed = Vec::new();
     for (of, path, op) in ROUTES {
         let Some(id) = matches(path, &head.path) else { continue };
-        allowed = true;
+        allowed.push(of.word());
         if of != method {
             continue;
         }
@@ -138,14 +139,16 @@ fn find(head: &Head) -> Result<(Op, String), Problem> {
             .map_err(|_| Problem::new(400, "invalid", "the id in the path is not UTF-8".into()))?;
         return Ok((op, id.into_owned()));
     }
-    Err(match allowed {
-        true => {
-            Problem::new(405, "bad_method", "this path has other methods; see /openapi.json".into())
-        }
-        false => {
-            Problem::new(404, "no_such_path", "there is nothing here; see /openapi.json".into())
-        }
-    })
+    if allowed.is_empty() {
+        let text = "there is nothing here; see /openapi.json";
+        return Err(Problem::new(404, "no_such_path", text.into()));
+    }
+    if allowed.contains(&"GET") {
+        allowed.push("HEAD");
+    }
+    let text = "this path has other methods; see /openapi.json";
+    let problem = Problem::new(405, "bad_method", text.into());
+    Err(Problem { allow: Some(allowed.join(", ")), ..problem })
 }
 
 /// What stands for `{id}`, or nothing, if the path is like this one.
