@@ -9,6 +9,7 @@
 //! Nothing here knows a socket. A server without an access file does not come here at all: then
 //! everyone who can connect is an administrator.
 
+mod admit;
 mod file;
 mod principal;
 mod principals;
@@ -16,9 +17,12 @@ mod secret;
 #[cfg(test)]
 mod tests;
 mod time;
+mod visible;
 
+pub use admit::{Denied, Lookup, admit, admit_query, as_unknown};
 pub use file::AccessError;
 pub use principal::{Principal, Right, Rule};
 pub use principals::{Access, Token};
 pub use secret::NewToken;
 pub use time::rfc3339;
+pub use visible::{visible, visible_answer, visible_event, visible_locks};

@@ -1,6 +1,8 @@
 //! What goes through several files of this folder.
 
+mod admit;
 mod file;
+mod visible;
 
 use keylatch_table::{Acquire, Command, Mode, Part, Party, Reply, Resource, Settings, Table};
 
