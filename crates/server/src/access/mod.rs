@@ -10,16 +10,19 @@
 //! everyone who can connect is an administrator.
 
 mod admit;
+mod audit;
 mod file;
 mod principal;
 mod principals;
 mod secret;
 #[cfg(test)]
 mod tests;
+mod throttle;
 mod time;
 mod visible;
 
 pub use admit::{Denied, Lookup, admit, admit_query, as_unknown};
+pub use audit::{AuditLog, Outcome, Record};
 pub use file::AccessError;
 pub use principal::{Principal, Right, Rule};
 pub use principals::{Access, Token};

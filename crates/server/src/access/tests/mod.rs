@@ -1,7 +1,9 @@
 //! What goes through several files of this folder.
 
 mod admit;
+mod audit;
 mod file;
+mod throttle;
 mod visible;
 
 use keylatch_table::{Acquire, Command, Mode, Part, Party, Reply, Resource, Settings, Table};
