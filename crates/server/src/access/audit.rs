@@ -75,6 +75,9 @@ const REFUSALS: usize = 1_024;
 /// Records that may wait, so that refusals never crowd out a revocation.
 const RECORDS: usize = 8_192;
 
+/// Bytes of a name or a reason: as the table's bound on names.
+const TEXT_BYTES: usize = 512;
+
 /// Where revocations and refusals are written down. It ends when it is dropped, with all written.
 #[derive(Debug)]
 pub struct AuditLog {
@@ -124,7 +127,7 @@ impl AuditLog {
             queue.dropped += 1;
             return;
         }
-        queue.records.push_back((wall(), record));
+        queue.records.push_back((wall(), record.cut()));
         drop(queue);
         self.shared.filled.notify_one();
     }
@@ -141,6 +144,22 @@ impl Drop for AuditLog {
 }
 
 impl Record {
+    /// With texts that fit a line. What was refused has not met the table's bounds, so a name may be
+    /// as long as a request.
+    fn cut(mut self) -> Record {
+        let cut = |text: &mut Text| {
+            if text.len() > TEXT_BYTES {
+                let end = (0..=TEXT_BYTES).rev().find(|at| text.is_char_boundary(*at));
+                *text = format!("{}..", &text[..end.unwrap_or(0)]).into();
+            }
+        };
+        self.name.iter_mut().for_each(cut);
+        if let Outcome::Refused(reason) = &mut self.outcome {
+            cut(reason);
+        }
+        self
+    }
+
     fn is_refusal(&self) -> bool {
         matches!(self.outcome, Outcome::Refused(_))
     }
@@ -193,7 +212,8 @@ impl Writer {
             }
             if !lines.is_empty() {
                 let durably = lines.iter().any(|(_, durably)| *durably);
-                let text: String = lines.iter().map(|(line, _)| format!("{line}\n")).collect();
+                let text = lines.iter().flat_map(|(line, _)| [line.to_string(), "\n".into()]);
+                let text: String = text.collect();
                 match self.sink.write(&text, durably) {
                     Ok(()) => lost = 0,
                     Err(error) => {

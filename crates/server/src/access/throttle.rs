@@ -16,7 +16,7 @@ use super::audit::Record;
 const WINDOW: Duration = Duration::from_secs(60);
 /// Enough to see what a caller is up to.
 const OF_CALLER: usize = 60;
-/// Lines have some hundred bytes, and 4 KiB at worst: 5 MB a minute under the worst of floods.
+/// Lines have some hundred bytes, and 8 KiB at worst: 10 MB a minute under the worst of floods.
 const OF_ALL: usize = 600;
 
 /// What is counted in this window.

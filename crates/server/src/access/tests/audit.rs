@@ -72,6 +72,19 @@ fn a_line_says_who_did_what_and_what_came_of_it() {
 }
 
 #[test]
+fn a_line_is_bounded_whatever_was_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.log");
+    let log = AuditLog::open(Some(&path)).unwrap();
+    log.record(refused(&"é\u{1}".repeat(40_000)));
+    log.record(revoked(&format!("x{}", "é".repeat(300))));
+    drop(log);
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(text.lines().all(|line| line.len() < 8_192));
+    assert!(lines(&text)[1]["name"].as_str().unwrap().ends_with("é.."), "between two characters");
+}
+
+#[test]
 fn neither_ids_nor_secrets_come_into_it() {
     let (mut table, token) = (table(), NewToken::generate().unwrap().reveal());
     lock(&mut table, Some("them"), "an-id-of-theirs", &[("p:1", Mode::Shared)]);

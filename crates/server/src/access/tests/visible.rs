@@ -127,13 +127,13 @@ fn told(table: &Table, who: &Principal, event: &Event) -> Option<String> {
         return None;
     }
     let (id, parts) = match &event {
-        Event::Granted { id, .. } => (id, None),
         Event::TimedOut { id, about, .. }
         | Event::Deadlocked { id, about, .. }
         | Event::Withdrawn { id, about }
         | Event::Lost { id, about, .. } => (id, Some(&about.parts)),
-        Event::Task(TaskEvent::Lapsed { id, .. } | TaskEvent::Claimed(id, ..)) => (id, None),
-        other => panic!("{other:?}"),
+        Event::Granted { id, .. }
+        | Event::Task(TaskEvent::Lapsed { id, .. } | TaskEvent::Claimed(id, ..)) => (id, None),
+        Event::Task(other) => panic!("{other:?}"),
     };
     let names = parts.into_iter().flatten().map(|part| format!(" {}", part.resource));
     Some(format!("{}{}", shown_id(&id.to_string()), names.collect::<String>()))
