@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
-use keylatch_server::access::{Access, NewToken, Principal, rfc3339};
+use keylatch_server::access::{Access, NewToken, Principal, Right, rfc3339};
 use serde_json::{Value, json};
 
 use crate::failure::NoToken;
@@ -206,7 +206,7 @@ fn tokens_of<'a>(access: &'a Access, principal: &Principal) -> Vec<Shown<'a>> {
 
 fn rules(principal: &Principal) -> String {
     let rules = principal.rules().iter().map(|rule| {
-        let rights: Vec<&str> = rule.rights().map(|right| right.word()).collect();
+        let rights: Vec<&str> = rule.rights().map(Right::word).collect();
         format!("'{}' {}", rule.prefix(), rights.join(","))
     });
     rules.collect::<Vec<_>>().join("; ")
@@ -219,7 +219,7 @@ fn json_of(
     certificate: Option<&str>,
 ) -> Value {
     let rules = principal.rules().iter().map(|rule| {
-        let rights: Vec<&str> = rule.rights().map(|right| right.word()).collect();
+        let rights: Vec<&str> = rule.rights().map(Right::word).collect();
         json!({"prefix": rule.prefix(), "rights": rights})
     });
     json!({

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use anyhow::{Result, bail, ensure};
-use keylatch_server::access::{Access, NewToken, Rule};
+use keylatch_server::access::{Access, NewToken, Right, Rule};
 use toml_edit::{Array, ArrayOfTables, Document, DocumentMut, Item, Table, value};
 
 /// What is added.
@@ -108,7 +108,7 @@ fn add_rule(principal: &mut Table, rule: &Rule) -> Result<()> {
     let rules = tables(principal, "rule")?;
     let same =
         |table: &&mut Table| table.get("prefix").and_then(Item::as_str) == Some(rule.prefix());
-    let words = rule.rights().map(|right| right.word());
+    let words = rule.rights().map(Right::word);
     if let Some(known) = rules.iter_mut().find(same) {
         let rights = known.get_mut("rights").and_then(Item::as_array_mut);
         let rights = rights.expect("the file was read with success");
