@@ -4,6 +4,7 @@
 use std::io::Write;
 
 use keylatch::{ConnectError, ListError, LockError, Lost, PromoteError, Released, RenewError};
+use keylatch_server::access::AccessError;
 use serde_json::{Value, json};
 
 /// What became of a release that was none.
@@ -34,6 +35,18 @@ impl std::fmt::Display for NoGrant {
 }
 
 impl std::error::Error for NoGrant {}
+
+/// No token to revoke.
+#[derive(Debug)]
+pub(crate) struct NoToken(pub(crate) String);
+
+impl std::fmt::Display for NoToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "no token has the id '{}'; `keylatch token list` shows them", self.0)
+    }
+}
+
+impl std::error::Error for NoToken {}
 
 pub(crate) fn tell(is_json: bool, error: &anyhow::Error) {
     let text = format!("{error:#}");
@@ -110,6 +123,10 @@ fn status(error: &anyhow::Error) -> (&'static str, Option<&Lost>) {
         }
     } else if error.is::<NoGrant>() {
         "not held"
+    } else if error.is::<NoToken>() {
+        "not found"
+    } else if error.is::<AccessError>() {
+        "invalid"
     } else {
         "failed"
     };

@@ -10,6 +10,7 @@ mod serve;
 mod signals;
 mod table;
 mod time;
+mod token;
 mod wanted;
 mod watch;
 
@@ -44,15 +45,23 @@ enum Command {
     Ls(locks::Ls),
     Watch(watch::Watch),
     Revoke(locks::Revoke),
+    Token(token::Token),
     /// Measure a lock server.
     Bench(bench::Bench),
 }
 
 impl Command {
-    /// How its results are said, if it is one over a URL.
+    fn is_json(&self) -> bool {
+        match self {
+            Command::Token(token) => token.is_json(),
+            other => other.place().is_some_and(place::Place::is_json),
+        }
+    }
+
+    /// Where the locks are, if it is one over a URL.
     fn place(&self) -> Option<&place::Place> {
         Some(match self {
-            Command::Serve(_) | Command::Bench(_) => return None,
+            Command::Serve(_) | Command::Bench(_) | Command::Token(_) => return None,
             Command::Run(run) => &run.place,
             Command::Lock(lock) => &lock.place,
             Command::Unlock(unlock) => &unlock.place,
@@ -70,7 +79,7 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments.command,
         Err(error) => return misused(&error),
     };
-    let is_json = command.place().is_some_and(place::Place::is_json);
+    let is_json = command.is_json();
     let outcome = match command {
         Command::Serve(serve) => serve.run().map(|()| ExitCode::SUCCESS),
         Command::Bench(bench) => bench.run().map(|()| ExitCode::SUCCESS),
@@ -82,6 +91,7 @@ fn main() -> ExitCode {
         Command::Ls(ls) => ls.run(),
         Command::Watch(watch) => watch.run(),
         Command::Revoke(revoke) => revoke.run(),
+        Command::Token(token) => token.run(),
     };
     outcome.unwrap_or_else(|error| {
         // Whoever read the output has had enough (`keylatch ls | head`): end as other programs do.

@@ -21,6 +21,13 @@ pub(crate) struct Place {
     // Not read by clap: its help would show what may have a password in it.
     #[arg(long, value_name = "URL")]
     url: Option<String>,
+    #[command(flatten)]
+    form: Form,
+}
+
+/// How what is found out is said.
+#[derive(Args, Debug)]
+pub(crate) struct Form {
     /// How to say it: for people, or one JSON object a line.
     #[arg(short, long, value_enum, default_value = "text", value_name = "FORMAT")]
     output: Output,
@@ -41,6 +48,30 @@ impl Place {
     }
 
     pub(crate) fn is_json(&self) -> bool {
+        self.form.is_json()
+    }
+
+    /// A result, on standard output.
+    pub(crate) fn print(&self, json: &Value, text: impl Display) -> io::Result<()> {
+        self.form.print(json, text)
+    }
+
+    /// A signal ended the wait; its exit code. A person at a terminal knows already.
+    pub(crate) fn cancelled(&self, signal: i32) -> u8 {
+        if self.is_json() {
+            self.tell(&json!({"status": "cancelled", "signal": signal}), "");
+        }
+        signals::code(signal)
+    }
+
+    /// Something besides, on standard error.
+    pub(crate) fn tell(&self, json: &Value, text: impl Display) {
+        self.form.tell(json, text);
+    }
+}
+
+impl Form {
+    pub(crate) fn is_json(&self) -> bool {
         self.output == Output::Json
     }
 
@@ -52,14 +83,6 @@ impl Place {
             Output::Text => writeln!(out, "{text}")?,
         }
         out.flush()
-    }
-
-    /// A signal ended the wait; its exit code. A person at a terminal knows already.
-    pub(crate) fn cancelled(&self, signal: i32) -> u8 {
-        if self.is_json() {
-            self.tell(&json!({"status": "cancelled", "signal": signal}), "");
-        }
-        signals::code(signal)
     }
 
     /// Something besides, on standard error. If nobody hears it, that is no failure.

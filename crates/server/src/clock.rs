@@ -35,3 +35,23 @@ impl Clock {
 pub(crate) fn wall() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
+
+/// Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar. Years are
+/// counted from 1 March, so that the day that some years lack is their last one.
+pub(crate) fn date(day: u64) -> (u64, u64, u64) {
+    const DAYS_OF_400_YEARS: u64 = 146_097;
+    // Days from 0000-03-01, where a cycle of 400 years begins, to 1970-01-01.
+    let day = day + 719_468;
+    let of_cycle = day % DAYS_OF_400_YEARS;
+    // Takes the leap days before it out: one in 4 years, none in 100, one in 400.
+    let year_of_cycle = (of_cycle - of_cycle / 1_460 + of_cycle / 36_524
+        - of_cycle / (DAYS_OF_400_YEARS - 1))
+        / 365;
+    let of_year = of_cycle - (365 * year_of_cycle + year_of_cycle / 4 - year_of_cycle / 100);
+    // From March, five months have 153 days, again and again.
+    let from_march = (5 * of_year + 2) / 153;
+    let day_of_month = of_year - (153 * from_march + 2) / 5 + 1;
+    let (month, next_year) =
+        if from_march < 10 { (from_march + 3, 0) } else { (from_march - 9, 1) };
+    (day / DAYS_OF_400_YEARS * 400 + year_of_cycle + next_year, month, day_of_month)
+}

@@ -3,7 +3,9 @@
 //! The walk of a request, which is also the order of the files: `listener/` (bytes to commands and
 //! replies to bytes, one folder a protocol) -> `turn` (everything that has arrived, together) ->
 //! `log/` (made durable, or not) -> the table -> `outbox` (who is told what) -> the connection.
+//! [`access`] says who may do what.
 
+pub mod access;
 mod clock;
 mod config;
 mod connection;

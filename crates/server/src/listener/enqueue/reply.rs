@@ -5,6 +5,8 @@
 use keylatch_table::{Entry, Field, Mode, Resource};
 use serde::Serialize;
 
+use crate::clock::date;
+
 /// What unlocking or promoting an unknown uuid is told, with RC 4.
 pub(crate) const DOES_NOT_EXIST: &str = "The lock does not exist!";
 
@@ -154,26 +156,6 @@ fn timestamp(unix_ms: u64) -> String {
     let half = if hour < 12 { "AM" } else { "PM" };
     let hour = if hour % 12 == 0 { 12 } else { hour % 12 };
     format!("{month}/{day}/{year}, {hour}:{minute:02}:{second:02} {half}")
-}
-
-/// Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar. Years are
-/// counted from 1 March, so that the day that some years lack is their last one.
-fn date(day: u64) -> (u64, u64, u64) {
-    const DAYS_OF_400_YEARS: u64 = 146_097;
-    // Days from 0000-03-01, where a cycle of 400 years begins, to 1970-01-01.
-    let day = day + 719_468;
-    let of_cycle = day % DAYS_OF_400_YEARS;
-    // Takes the leap days before it out: one in 4 years, none in 100, one in 400.
-    let year_of_cycle = (of_cycle - of_cycle / 1_460 + of_cycle / 36_524
-        - of_cycle / (DAYS_OF_400_YEARS - 1))
-        / 365;
-    let of_year = of_cycle - (365 * year_of_cycle + year_of_cycle / 4 - year_of_cycle / 100);
-    // From March, five months have 153 days, again and again.
-    let from_march = (5 * of_year + 2) / 153;
-    let day_of_month = of_year - (153 * from_march + 2) / 5 + 1;
-    let (month, next_year) =
-        if from_march < 10 { (from_march + 3, 0) } else { (from_march - 9, 1) };
-    (day / DAYS_OF_400_YEARS * 400 + year_of_cycle + next_year, month, day_of_month)
 }
 
 fn write(out: &mut Vec<u8>, json: &impl Serialize) {
