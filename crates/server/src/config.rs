@@ -15,13 +15,16 @@ pub struct Config {
     pub resp: Option<SocketAddr>,
     /// Where the enqueue protocol is spoken; `None` is off. Port 0 picks a free one.
     pub enqueue: Option<SocketAddr>,
+    /// Everyone but the enqueue protocol, which has none, speaks inside of TLS; `None` is off.
+    pub tls: Option<TlsFiles>,
     /// Connections at once; more are told so and closed.
     pub connections: usize,
     /// Bytes of a request.
     pub frame_bytes: usize,
     /// Bytes that may wait for a client that does not read; beyond that it is cut off.
     pub unread_bytes: usize,
-    /// A connection that has sent nothing within this time is cut off.
+    /// A connection that has sent nothing within this time is cut off; what it says to agree on TLS
+    /// does not count.
     pub handshake: Duration,
     /// A connection that has begun a request and not finished it within this time is cut off.
     pub incomplete: Duration,
@@ -34,6 +37,19 @@ pub struct Config {
     pub log: LogSizes,
     /// The bounds of the table.
     pub settings: Settings,
+}
+
+/// Where the certificates are, in PEM form. They may be replaced while the server runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The server's certificate, and behind it those between it and its authority.
+    pub certificate: PathBuf,
+    /// The private key of that certificate.
+    pub key: PathBuf,
+    /// Who signs the certificates of clients; `None` asks for none.
+    pub client_ca: Option<PathBuf>,
+    /// Whether a client must show one. One that is shown must be good either way.
+    pub require_client_certificate: bool,
 }
 
 /// Sizes of the log's files.
@@ -62,6 +78,7 @@ impl Default for Config {
             data: None,
             resp: loopback(5625),
             enqueue: loopback(3721),
+            tls: None,
             connections: 16_000,
             frame_bytes: 128 * 1024,
             unread_bytes: 16 * 1024 * 1024,
@@ -87,6 +104,9 @@ pub enum ConfigError {
     /// Nothing to listen on.
     #[error("every listener is off: switch on --resp or --enqueue")]
     NoListener,
+    /// Nobody could come in.
+    #[error("client certificates are required, and nothing says who signs them: give a client CA")]
+    NoClientCa,
     /// A bound of the table.
     #[error("settings: {0}")]
     Settings(String),
@@ -106,6 +126,13 @@ impl Config {
             if !address.ip().is_loopback() {
                 return Err(ConfigError::NotLoopback(address));
             }
+        }
+        if self
+            .tls
+            .as_ref()
+            .is_some_and(|tls| tls.require_client_certificate && tls.client_ca.is_none())
+        {
+            return Err(ConfigError::NoClientCa);
         }
         for (name, value, least) in [
             ("connections", self.connections, 1),
@@ -136,6 +163,14 @@ mod tests {
         let open: SocketAddr = "0.0.0.0:5625".parse().unwrap();
         let error = Config { resp: Some(open), ..good.clone() }.validate().unwrap_err();
         assert!(error.to_string().starts_with("0.0.0.0:5625 is reachable"), "{error}");
+        let files = TlsFiles {
+            certificate: "cert".into(),
+            key: "key".into(),
+            client_ca: None,
+            require_client_certificate: true,
+        };
+        let locked = Config { tls: Some(files), ..good.clone() };
+        assert_eq!(locked.validate(), Err(ConfigError::NoClientCa));
         let small = Config { frame_bytes: 10, ..good.clone() }.validate().unwrap_err();
         assert_eq!(small.to_string(), "frame_bytes must be at least 1024");
         let mut settings = Settings::default();

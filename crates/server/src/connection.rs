@@ -1,15 +1,15 @@
-//! One connection: its socket, what it has sent and not been read yet, what it has not been sent
+//! One connection: what carries it, what it has sent and not been read yet, what it has not been sent
 //! yet, and what it waits for.
 
 use std::collections::HashSet;
-use std::io::{self, Read, Write};
+use std::io;
 use std::time::{Duration, Instant};
 
 use keylatch_table::{RequestId, Text};
-use mio::net::TcpStream;
 
 use crate::listener::resp::Changes;
 use crate::listener::{Ask, Speaks};
+use crate::transport::Transport;
 
 /// Names a connection; never the same for two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(crate) struct ConnectionId {
 
 pub(crate) struct Connection {
     pub(crate) id: ConnectionId,
-    stream: TcpStream,
+    pub(crate) transport: Transport,
     pub(crate) speaks: Speaks,
     /// What came and was not taken yet.
     pub(crate) input: Vec<u8>,
@@ -67,26 +67,16 @@ pub(crate) struct Connection {
     pub(crate) owes: Option<(Instant, u64)>,
 }
 
-/// What came of reading.
-pub(crate) enum Incoming {
-    /// So many bytes; there may be more if that was all the room there is.
-    Bytes(usize),
-    /// Nothing at the moment.
-    Nothing,
-    /// It is over.
-    End,
-}
-
 impl Connection {
     pub(crate) fn new(
         id: ConnectionId,
-        stream: TcpStream,
+        transport: Transport,
         speaks: Speaks,
         shown: Text,
     ) -> Connection {
         Connection {
             id,
-            stream,
+            transport,
             speaks,
             input: Vec::new(),
             out: Vec::new(),
@@ -109,22 +99,6 @@ impl Connection {
             greeted: false,
             requests: 0,
             owes: None,
-        }
-    }
-
-    pub(crate) fn stream(&mut self) -> &mut TcpStream {
-        &mut self.stream
-    }
-
-    pub(crate) fn read(&mut self, room: &mut [u8]) -> Incoming {
-        loop {
-            return match self.stream.read(room) {
-                Ok(0) => Incoming::End,
-                Ok(count) => Incoming::Bytes(count),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Incoming::Nothing,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(_) => Incoming::End,
-            };
         }
     }
 
@@ -151,10 +125,15 @@ impl Connection {
         self.out.len() - self.sent
     }
 
+    /// Whether there is anything to send, of answers or of TLS.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.unsent() > 0 || self.transport.has_unsent()
+    }
+
     /// Sends what there is. False if the connection is gone.
     pub(crate) fn send(&mut self) -> bool {
         while self.unsent() > 0 {
-            match self.stream.write(&self.out[self.sent..]) {
+            match self.transport.write(&self.out[self.sent..]) {
                 Ok(0) => return false,
                 Ok(count) => self.sent += count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
@@ -168,7 +147,7 @@ impl Connection {
         if self.out.capacity() > KEEP {
             self.out = Vec::new();
         }
-        true
+        self.transport.flush().is_ok()
     }
 }
 

@@ -4,6 +4,7 @@
 //! replies to bytes, one folder a protocol) -> `turn` (everything that has arrived, together) ->
 //! `log/` (made durable, or not) -> the table -> `outbox` (who is told what) -> the connection.
 
+mod certificates;
 mod clock;
 mod config;
 mod connection;
@@ -14,8 +15,10 @@ mod listener;
 mod log;
 mod outbox;
 mod server;
+mod transport;
 mod turn;
 
-pub use config::{Config, ConfigError, LogSizes};
+pub use certificates::TlsError;
+pub use config::{Config, ConfigError, LogSizes, TlsFiles};
 pub use log::NodeError;
 pub use server::{Addresses, Server, ServerError, Stop};

@@ -21,11 +21,13 @@ use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 use slab::Slab;
 
+use crate::certificates::Certificates;
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::connection::{Connection, ConnectionId, Incoming};
+use crate::connection::{Connection, ConnectionId};
 use crate::listener::{Answer, Ask, Read, Speaks, resp};
 use crate::outbox::Outbox;
+use crate::transport::{Incoming, Shaken, Transport};
 use answers::no_room;
 
 /// Requests of one connection in one turn; the others have theirs before it goes on.
@@ -36,6 +38,10 @@ const TURN_BYTES: usize = 4 * 1024 * 1024;
 pub(crate) const KEEP: usize = 4_096;
 /// Bytes that are read at once.
 const READ: usize = 64 * 1024;
+/// Handshakes of TLS in one turn that take cryptography, half a millisecond each with an RSA key;
+/// and those that are looked at in a turn at all. The others wait, and so does nobody else.
+const HANDSHAKES: usize = 4;
+const HANDSHAKE_LOOKS: usize = 64;
 /// Connections are numbered behind the listeners and the waker.
 pub(crate) const FIRST_CONNECTION: usize = 8;
 
@@ -121,6 +127,7 @@ impl Context<'_> {
 
 pub(crate) struct Turns {
     config: Config,
+    certificates: Option<Certificates>,
     registry: Registry,
     connections: Slab<Connection>,
     /// The number of the last connection.
@@ -134,6 +141,8 @@ pub(crate) struct Turns {
     spare: Batch,
     /// Connections with more to read, or to take from what was read.
     again: VecDeque<ConnectionId>,
+    /// The same, of those that have not agreed on TLS yet.
+    shaking: VecDeque<ConnectionId>,
     /// Connections with something to send.
     dirty: Vec<usize>,
     room: Vec<u8>,
@@ -149,12 +158,14 @@ pub(crate) struct Turns {
 impl Turns {
     pub(crate) fn new(
         config: Config,
+        certificates: Option<Certificates>,
         registry: Registry,
         table: Arc<Mutex<Table>>,
         clock: Clock,
     ) -> Turns {
         Turns {
             config,
+            certificates,
             registry,
             connections: Slab::new(),
             last: 0,
@@ -165,6 +176,7 @@ impl Turns {
             batch: Batch::default(),
             spare: Batch::default(),
             again: VecDeque::new(),
+            shaking: VecDeque::new(),
             dirty: Vec::new(),
             room: vec![0; READ],
             began: Instant::now(),
@@ -176,7 +188,7 @@ impl Turns {
 
     /// Whether there is something to do without waiting for anyone.
     pub(crate) fn is_busy(&self) -> bool {
-        !self.again.is_empty()
+        !self.again.is_empty() || !self.shaking.is_empty()
     }
 
     /// Takes everyone who waits at the door. False if some had to be left there: nobody says when
@@ -197,7 +209,15 @@ impl Turns {
     }
 
     fn welcome(&mut self, mut stream: TcpStream, address: SocketAddr, speaks: Speaks) {
+        let certificates = match speaks {
+            Speaks::Enqueue(_) => None,
+            Speaks::Resp(_) => self.certificates.as_ref(),
+        };
         if self.connections.len() >= self.config.connections {
+            if certificates.is_some() {
+                // It could not be read before a handshake, which is what there is no room for.
+                return;
+            }
             let text = "too many connections; close some or raise `connections`";
             drop(io::Write::write(&mut stream, &speaks.error("LIMIT", text)));
             return;
@@ -209,9 +229,16 @@ impl Turns {
             tracing::warn!(%error, "a connection could not be registered");
             return;
         }
+        let transport = match certificates {
+            None => Transport::Plain(stream),
+            Some(certificates) => match Transport::tls(stream, certificates.config()) {
+                Ok(transport) => transport,
+                Err(error) => return tracing::warn!(%error, "TLS could not begin"),
+            },
+        };
         self.last += 1;
         let id = ConnectionId { at: entry.key(), number: self.last };
-        entry.insert(Connection::new(id, stream, speaks, address.to_string().into()));
+        entry.insert(Connection::new(id, transport, speaks, address.to_string().into()));
     }
 
     /// The socket of a connection can be read or written. If the other side is done, its end is
@@ -242,18 +269,56 @@ impl Turns {
                 self.receive(id.at);
             }
         }
+        let mut worked = 0;
+        for _ in 0..self.shaking.len().min(HANDSHAKE_LOOKS) {
+            if worked == HANDSHAKES {
+                return;
+            }
+            let Some(id) = self.shaking.pop_front() else { return };
+            if self.is_there(id) {
+                worked += usize::from(self.shake(id));
+            }
+        }
+    }
+
+    /// Goes on with the handshake of a connection. True if that took cryptography.
+    fn shake(&mut self, id: ConnectionId) -> bool {
+        let connection = &mut self.connections[id.at];
+        connection.queued = false;
+        let (shaken, worked) = connection.transport.handshake();
+        if connection.transport.has_unsent() {
+            self.dirty.push(id.at);
+        }
+        match shaken {
+            Shaken::Done => {
+                let peer = connection.transport.peer();
+                tracing::debug!(shown = %connection.shown, peer, "a handshake is done");
+                self.receive(id.at);
+            }
+            Shaken::Waits => connection.readable = false,
+            Shaken::More => self.again(id),
+            Shaken::Failed => self.close(id.at),
+        }
+        worked
     }
 
     /// Looks at a connection again before anyone is waited for. It stands in line at most once.
     fn again(&mut self, id: ConnectionId) {
         let connection = &mut self.connections[id.at];
         if !std::mem::replace(&mut connection.queued, true) {
-            self.again.push_back(id);
+            match connection.transport.is_handshaking() {
+                true => self.shaking.push_back(id),
+                false => self.again.push_back(id),
+            }
         }
     }
 
     fn receive(&mut self, at: usize) {
         let Some(connection) = self.connections.get_mut(at) else { return };
+        if connection.transport.is_handshaking() {
+            let id = connection.id;
+            return self.again(id);
+        }
         if !connection.held_back
             && let Some((ask, changes)) = connection.behind.take()
         {
@@ -289,14 +354,22 @@ impl Turns {
             return;
         }
         let mut room = std::mem::take(&mut self.room);
-        match connection.read(&mut room) {
+        let read = connection.transport.read(&mut room);
+        if connection.transport.has_unsent() {
+            self.dirty.push(at);
+        }
+        match read {
             Incoming::Nothing => connection.readable = false,
+            Incoming::Again => {
+                let id = connection.id;
+                self.again(id);
+            }
             Incoming::End => self.end(at),
-            Incoming::Bytes(count) => {
+            Incoming::Bytes(count, more) => {
                 connection.active = self.began;
                 connection.greeted = true;
                 // There is no further event for its end, so it is read until then.
-                let (id, more) = (connection.id, connection.ended || count == room.len());
+                let (id, more) = (connection.id, connection.ended || more);
                 connection.readable = more;
                 self.received(at, &room[..count]);
                 if more && self.is_there(id) {
@@ -483,15 +556,18 @@ impl Turns {
         let mut dirty = std::mem::take(&mut self.dirty);
         for at in dirty.drain(..) {
             let Some(connection) = self.connections.get_mut(at) else { continue };
-            if connection.unsent() == 0 && !connection.closing {
+            if !connection.has_unsent() && !connection.closing {
                 continue;
             }
             if !connection.send() || connection.unsent() > self.config.unread_bytes {
                 self.close(at);
                 continue;
             }
-            connection.active = now;
-            let unsent = connection.unsent() > 0;
+            // Nobody is there yet who has only been told of TLS.
+            if connection.greeted {
+                connection.active = now;
+            }
+            let unsent = connection.has_unsent();
             if connection.closing && !unsent && connection.open == 0 {
                 self.close(at);
                 continue;
@@ -503,7 +579,8 @@ impl Turns {
                     false => Interest::READABLE,
                 };
                 let token = Token(at + FIRST_CONNECTION);
-                if self.registry.reregister(connection.stream(), token, interest).is_err() {
+                if self.registry.reregister(connection.transport.stream(), token, interest).is_err()
+                {
                     self.close(at);
                 }
             }
@@ -529,7 +606,7 @@ impl Turns {
             self.say(at, words);
         }
         let connection = &mut self.connections[at];
-        if connection.blocked || (connection.open == 0 && connection.unsent() == 0) {
+        if connection.blocked || (connection.open == 0 && !connection.has_unsent()) {
             return self.close(at);
         }
         connection.closing = true;
@@ -538,7 +615,8 @@ impl Turns {
 
     fn close(&mut self, at: usize) {
         let mut connection = self.connections.remove(at);
-        drop(self.registry.deregister(connection.stream()));
+        connection.transport.say_goodbye();
+        drop(self.registry.deregister(connection.transport.stream()));
         let (waiting, held) = (connection.waiting, connection.held);
         let alone = self.outbox.leave(connection.id, waiting, held);
         if !alone.is_empty() {
@@ -553,6 +631,8 @@ impl Turns {
     /// The server is about to stop. Clients of the enqueue protocol never notice the end of a
     /// connection, so those that wait are told.
     pub(crate) fn dismiss_waiters(&mut self) {
+        // Who has not even agreed on TLS has asked for nothing, and is not waited for.
+        self.shaking.clear();
         let waits = |connection: &Connection| {
             connection.blocked && matches!(connection.speaks, Speaks::Enqueue(_))
         };
@@ -574,6 +654,9 @@ impl Turns {
             return;
         }
         self.swept = now;
+        if let Some(certificates) = &mut self.certificates {
+            certificates.read_if_changed();
+        }
         let Config { handshake, incomplete, idle, .. } = self.config;
         let silent = |connection: &mut Connection| {
             let since = now - connection.active;
@@ -590,6 +673,20 @@ impl Turns {
             all.filter_map(|(at, connection)| silent(connection).then_some(at)).collect();
         for at in cut {
             self.close(at);
+        }
+    }
+
+    /// The server ends here: inside of TLS an end that is not announced looks like an attack.
+    pub(crate) fn say_goodbye(&mut self) {
+        for (_, connection) in &mut self.connections {
+            connection.transport.say_goodbye();
+        }
+    }
+
+    /// Reads the certificates again, changed or not.
+    pub(crate) fn reload(&mut self) {
+        if let Some(certificates) = &mut self.certificates {
+            certificates.read_again();
         }
     }
 
