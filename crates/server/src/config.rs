@@ -22,13 +22,26 @@ pub struct Config {
     /// An answer over HTTP takes no longer: proxies commonly wait a minute, some half of that. Whoever
     /// still waits then is told so, and keeps its place for as long once more.
     pub http_answer: Duration,
+    /// Everyone but the enqueue protocol, which has none, speaks inside of TLS; `None` is off.
+    pub tls: Option<TlsFiles>,
+    /// Who may do what (docs/security.md); without it everybody who can connect may do everything.
+    pub access: Option<PathBuf>,
+    /// Where refused access and revocations are written down; without it they are logged.
+    pub audit: Option<PathBuf>,
+    /// As whom everybody speaks the enqueue protocol, which has no credentials, if there is `access`.
+    pub enqueue_principal: String,
+    /// Listen where other machines can come, without TLS or without `access`.
+    pub insecure: bool,
+    /// The same for the enqueue protocol, which can have neither.
+    pub enqueue_insecure: bool,
     /// Connections at once; more are told so and closed.
     pub connections: usize,
     /// Bytes of a request.
     pub frame_bytes: usize,
     /// Bytes that may wait for a client that does not read; beyond that it is cut off.
     pub unread_bytes: usize,
-    /// A connection that has sent nothing within this time is cut off.
+    /// A connection that has sent nothing within this time is cut off; what it says to agree on TLS
+    /// does not count.
     pub handshake: Duration,
     /// A connection that has begun a request and not finished it within this time is cut off.
     pub incomplete: Duration,
@@ -41,6 +54,19 @@ pub struct Config {
     pub log: LogSizes,
     /// The bounds of the table.
     pub settings: Settings,
+}
+
+/// Where the certificates are, in PEM form. They may be replaced while the server runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The server's certificate, and behind it those between it and its authority.
+    pub certificate: PathBuf,
+    /// The private key of that certificate.
+    pub key: PathBuf,
+    /// Who signs the certificates of clients; `None` asks for none.
+    pub client_ca: Option<PathBuf>,
+    /// Whether a client must show one. One that is shown must be good either way.
+    pub require_client_certificate: bool,
 }
 
 /// Sizes of the log's files.
@@ -72,6 +98,12 @@ impl Default for Config {
             http: loopback(5626),
             http_hosts: Vec::new(),
             http_answer: Duration::from_secs(20),
+            tls: None,
+            access: None,
+            audit: None,
+            enqueue_principal: "enqueue".into(),
+            insecure: false,
+            enqueue_insecure: false,
             connections: 16_000,
             frame_bytes: 128 * 1024,
             unread_bytes: 16 * 1024 * 1024,
@@ -90,13 +122,22 @@ impl Default for Config {
 pub enum ConfigError {
     /// Not loopback.
     #[error(
-        "{0} is reachable from other machines, and this server has no access control yet: listen on \
-         127.0.0.1 or ::1"
+        "{0} is reachable from other machines, and there is no {1}: give it (docs/security.md), listen \
+         on 127.0.0.1 or ::1, or say --insecure"
     )]
-    NotLoopback(SocketAddr),
+    NotLoopback(SocketAddr, &'static str),
+    /// The enqueue protocol has neither TLS nor tokens.
+    #[error(
+        "{0} is reachable from other machines, and the enqueue protocol has neither TLS nor tokens: \
+         listen on 127.0.0.1 or ::1, or say --enqueue-insecure"
+    )]
+    EnqueueNotLoopback(SocketAddr),
     /// Nothing to listen on.
     #[error("every listener is off: switch on --resp, --enqueue or --http")]
     NoListener,
+    /// Nobody could come in.
+    #[error("client certificates are required, and nothing says who signs them: give a client CA")]
+    NoClientCa,
     /// A bound of the table.
     #[error("settings: {0}")]
     Settings(String),
@@ -112,10 +153,29 @@ impl Config {
         if addresses.iter().all(Option::is_none) {
             return Err(ConfigError::NoListener);
         }
-        for address in addresses.into_iter().flatten() {
-            if !address.ip().is_loopback() {
-                return Err(ConfigError::NotLoopback(address));
-            }
+        let open = |address: &SocketAddr| !address.ip().is_loopback();
+        let missing = match (&self.tls, &self.access) {
+            (None, None) => Some("TLS and no access file"),
+            (None, Some(_)) => Some("TLS"),
+            (Some(_), None) => Some("access file"),
+            (Some(_), Some(_)) => None,
+        };
+        if let Some(missing) = missing.filter(|_| !self.insecure)
+            && let Some(address) = [self.resp, self.http].into_iter().flatten().find(open)
+        {
+            return Err(ConfigError::NotLoopback(address, missing));
+        }
+        if let Some(address) =
+            self.enqueue.filter(|address| open(address) && !self.enqueue_insecure)
+        {
+            return Err(ConfigError::EnqueueNotLoopback(address));
+        }
+        if self
+            .tls
+            .as_ref()
+            .is_some_and(|tls| tls.require_client_certificate && tls.client_ca.is_none())
+        {
+            return Err(ConfigError::NoClientCa);
         }
         for (name, value, least) in [
             ("connections", self.connections, 1),
@@ -146,6 +206,14 @@ mod tests {
         let open: SocketAddr = "0.0.0.0:5625".parse().unwrap();
         let error = Config { resp: Some(open), ..good.clone() }.validate().unwrap_err();
         assert!(error.to_string().starts_with("0.0.0.0:5625 is reachable"), "{error}");
+        let files = TlsFiles {
+            certificate: "cert".into(),
+            key: "key".into(),
+            client_ca: None,
+            require_client_certificate: true,
+        };
+        let locked = Config { tls: Some(files), ..good.clone() };
+        assert_eq!(locked.validate(), Err(ConfigError::NoClientCa));
         let small = Config { frame_bytes: 10, ..good.clone() }.validate().unwrap_err();
         assert_eq!(small.to_string(), "frame_bytes must be at least 1024");
         let mut settings = Settings::default();

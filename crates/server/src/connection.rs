@@ -1,15 +1,17 @@
-//! One connection: its socket, what it has sent and not been read yet, what it has not been sent
+//! One connection: what carries it, what it has sent and not been read yet, what it has not been sent
 //! yet, and what it waits for.
 
 use std::collections::HashSet;
-use std::io::{self, Read, Write};
+use std::io;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use keylatch_table::{RequestId, Text};
-use mio::net::TcpStream;
 
 use crate::listener::resp::Changes;
 use crate::listener::{Ask, Speaks};
+use crate::transport::Transport;
+use crate::turn::Login;
 
 /// Names a connection; never the same for two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +24,7 @@ pub(crate) struct ConnectionId {
 
 pub(crate) struct Connection {
     pub(crate) id: ConnectionId,
-    stream: TcpStream,
+    pub(crate) transport: Transport,
     pub(crate) speaks: Speaks,
     /// What came and was not taken yet.
     pub(crate) input: Vec<u8>,
@@ -31,8 +33,10 @@ pub(crate) struct Connection {
     sent: usize,
     /// What is shown as the owner of a request that names none.
     pub(crate) shown: Text,
+    /// From where.
+    pub(crate) address: IpAddr,
     /// Who it is, once it has said so.
-    pub(crate) principal: Option<Text>,
+    pub(crate) login: Option<Login>,
     /// Requests of this turn that have no answer yet.
     pub(crate) open: u32,
     /// Whether one of those is a question: a change behind it has to wait for the next turn.
@@ -69,32 +73,24 @@ pub(crate) struct Connection {
     pub(crate) owes: Option<(Instant, u64)>,
 }
 
-/// What came of reading.
-pub(crate) enum Incoming {
-    /// So many bytes; there may be more if that was all the room there is.
-    Bytes(usize),
-    /// Nothing at the moment.
-    Nothing,
-    /// It is over.
-    End,
-}
-
 impl Connection {
     pub(crate) fn new(
         id: ConnectionId,
-        stream: TcpStream,
+        transport: Transport,
         speaks: Speaks,
         shown: Text,
+        address: IpAddr,
     ) -> Connection {
         Connection {
             id,
-            stream,
+            transport,
             speaks,
             input: Vec::new(),
             out: Vec::new(),
             sent: 0,
             shown,
-            principal: None,
+            address,
+            login: None,
             open: 0,
             asked: false,
             held_back: false,
@@ -115,25 +111,9 @@ impl Connection {
         }
     }
 
-    /// Its socket, and what it has not been sent yet.
-    pub(crate) fn into_parts(self) -> (TcpStream, Vec<u8>) {
-        (self.stream, self.out[self.sent..].to_vec())
-    }
-
-    pub(crate) fn stream(&mut self) -> &mut TcpStream {
-        &mut self.stream
-    }
-
-    pub(crate) fn read(&mut self, room: &mut [u8]) -> Incoming {
-        loop {
-            return match self.stream.read(room) {
-                Ok(0) => Incoming::End,
-                Ok(count) => Incoming::Bytes(count),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Incoming::Nothing,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(_) => Incoming::End,
-            };
-        }
+    /// Its way out, and what it has not been sent yet.
+    pub(crate) fn into_parts(self) -> (Transport, Vec<u8>) {
+        (self.transport, self.out[self.sent..].to_vec())
     }
 
     /// Whether it has begun a request and not finished it for longer than `limit`. To be asked now
@@ -159,10 +139,15 @@ impl Connection {
         self.out.len() - self.sent
     }
 
+    /// Whether there is anything to send, of answers or of TLS.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.unsent() > 0 || self.transport.has_unsent()
+    }
+
     /// Sends what there is. False if the connection is gone.
     pub(crate) fn send(&mut self) -> bool {
         while self.unsent() > 0 {
-            match self.stream.write(&self.out[self.sent..]) {
+            match self.transport.write(&self.out[self.sent..]) {
                 Ok(0) => return false,
                 Ok(count) => self.sent += count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
@@ -176,7 +161,7 @@ impl Connection {
         if self.out.capacity() > KEEP {
             self.out = Vec::new();
         }
-        true
+        self.transport.flush().is_ok()
     }
 }
 

@@ -5,13 +5,13 @@
 //! still kept; if not, it is told that it has missed some (`event: missed`).
 
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 
-use mio::net::TcpStream;
+use crate::transport::{Incoming, Transport};
 
 /// Events that are kept for those who come back.
 const KEPT: usize = 4_096;
@@ -40,7 +40,7 @@ enum Message {
 }
 
 struct Listener {
-    stream: TcpStream,
+    transport: Transport,
     out: VecDeque<u8>,
     from: Option<String>,
 }
@@ -73,9 +73,9 @@ impl Feed {
     }
 
     /// One more, who has not been sent these bytes yet. If there is no room it is simply closed.
-    pub(crate) fn listen(&mut self, stream: TcpStream, out: &[u8], from: Option<String>) {
+    pub(crate) fn listen(&mut self, transport: Transport, out: &[u8], from: Option<String>) {
         self.listened_to.store(true, Ordering::Relaxed);
-        let listener = Listener { stream, out: out.iter().copied().collect(), from };
+        let listener = Listener { transport, out: out.iter().copied().collect(), from };
         if let Err(TrySendError::Full(_)) = self.tell.try_send(Message::Listener(listener)) {
             tracing::warn!("too many events: one who wanted to listen was turned away");
         }
@@ -109,7 +109,7 @@ impl Writer {
     fn run(mut self) {
         let mut beat = Instant::now() + HEARTBEAT;
         loop {
-            let behind = self.listeners.iter().any(|listener| !listener.out.is_empty());
+            let behind = self.listeners.iter().any(Listener::is_behind);
             let wait = if behind { Duration::from_millis(20) } else { Duration::from_secs(1) };
             match self.told.recv_timeout(wait) {
                 Ok(first) => {
@@ -184,18 +184,20 @@ impl Listener {
         self.out.extend(b"event: missed\ndata: {}\n\n");
     }
 
+    fn is_behind(&self) -> bool {
+        !self.out.is_empty() || self.transport.has_unsent()
+    }
+
     /// Sends what can be sent. False if it is gone or does not read.
     fn flush(&mut self) -> bool {
         // It has nothing to say; all there can be is its end.
         let mut room = [0; 512];
-        match self.stream.read(&mut room) {
-            Ok(0) => return false,
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return false,
-            Ok(_) | Err(_) => {}
+        if let Incoming::End = self.transport.read(&mut room) {
+            return false;
         }
         while !self.out.is_empty() {
             let (front, _) = self.out.as_slices();
-            match self.stream.write(front) {
+            match self.transport.write(front) {
                 Ok(0) => return false,
                 Ok(count) => drop(self.out.drain(..count)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -203,6 +205,6 @@ impl Listener {
                 Err(_) => return false,
             }
         }
-        self.out.len() <= UNREAD
+        self.transport.flush().is_ok() && self.out.len() <= UNREAD
     }
 }

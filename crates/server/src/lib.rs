@@ -6,6 +6,7 @@
 //! [`access`] says who may do what.
 
 pub mod access;
+mod certificates;
 mod clock;
 mod config;
 mod connection;
@@ -18,8 +19,10 @@ mod log;
 mod metrics;
 mod outbox;
 mod server;
+mod transport;
 mod turn;
 
-pub use config::{Config, ConfigError, LogSizes};
+pub use certificates::TlsError;
+pub use config::{Config, ConfigError, LogSizes, TlsFiles};
 pub use log::NodeError;
 pub use server::{Addresses, Server, ServerError, Stop};

@@ -14,11 +14,13 @@ use rand::RngCore;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Runtime;
 
+use crate::access::{AccessError, AuditLog};
+use crate::certificates::{Certificates, TlsError};
 use crate::clock::{Clock, wall};
 use crate::config::{Config, ConfigError};
 use crate::listener::{Speaks, enqueue, http, resp};
 use crate::log::raft::{Node, NodeError};
-use crate::turn::{FIRST_CONNECTION, KEEP, Turns};
+use crate::turn::{FIRST_CONNECTION, Guard, KEEP, Turns};
 
 const STOP: Token = Token(0);
 const RESP: Token = Token(1);
@@ -34,6 +36,15 @@ pub enum ServerError {
     /// An address is taken, most likely.
     #[error("cannot listen on {0}: {1}; is another server running there? Choose another port")]
     Listen(SocketAddr, io::Error),
+    /// A certificate, most likely.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// Who may do what cannot be read.
+    #[error(transparent)]
+    Access(#[from] AccessError),
+    /// Nowhere to write down what was refused.
+    #[error("the audit log cannot be opened: {0}")]
+    Audit(io::Error),
     /// There can be no data directory there.
     #[error("cannot make the data directory {}: {error}", dir.display())]
     Data {
@@ -61,10 +72,11 @@ pub struct Addresses {
     pub http: Option<SocketAddr>,
 }
 
-/// Stops a server, from any thread.
+/// Stops a server, or has it read its certificates again, from any thread.
 #[derive(Clone, Debug)]
 pub struct Stop {
     told: Arc<AtomicBool>,
+    reload: Arc<AtomicBool>,
     waker: Arc<Waker>,
 }
 
@@ -72,8 +84,18 @@ impl Stop {
     /// Finishes what has been asked for, sends the answers, and ends [`Server::run`].
     pub fn stop(&self) {
         self.told.store(true, Ordering::SeqCst);
+        self.wake();
+    }
+
+    /// Reads the certificates again now: new connections get them, if they are good.
+    pub fn reload(&self) {
+        self.reload.store(true, Ordering::SeqCst);
+        self.wake();
+    }
+
+    fn wake(&self) {
         if let Err(error) = self.waker.wake() {
-            tracing::error!(%error, "the server could not be woken to stop");
+            tracing::error!(%error, "the server could not be woken");
         }
     }
 }
@@ -110,6 +132,7 @@ impl Server {
     /// Nobody is served before [`Server::run`].
     pub fn bind(config: Config) -> Result<Server, ServerError> {
         config.validate()?;
+        let certificates = config.tls.clone().map(Certificates::read).transpose()?;
         let poll = Poll::new()?;
         let listeners = Listeners::bind(&config, &poll)?;
         let waker = Arc::new(Waker::new(poll.registry(), STOP)?);
@@ -131,14 +154,21 @@ impl Server {
                 (Log::Durable { runtime, node: Box::new(node) }, table)
             }
         };
+        let guard = match &config.access {
+            None => None,
+            Some(path) => {
+                let audit = AuditLog::open(config.audit.as_deref()).map_err(ServerError::Audit)?;
+                Some(Guard::open(path, audit, &config.enqueue_principal)?)
+            }
+        };
         table.lock().clear_tally();
         let clock = Clock::new(table.lock().now());
         let registry = poll.registry().try_clone()?;
         Ok(Server {
-            turns: Turns::new(config, registry, Arc::clone(&table), clock)?,
+            turns: Turns::new(config, certificates, registry, Arc::clone(&table), clock, guard)?,
             poll,
             listeners,
-            stop: Stop { told: Arc::default(), waker },
+            stop: Stop { told: Arc::default(), reload: Arc::default(), waker },
             log,
             table,
             clock,
@@ -324,7 +354,8 @@ impl Serving {
         self.stop.told.load(Ordering::SeqCst)
     }
 
-    fn stopped(&self) {
+    fn stopped(&mut self) {
+        self.turns.say_goodbye();
         tracing::info!(connections = self.turns.connection_count(), "stopped");
     }
 
@@ -356,6 +387,11 @@ impl Serving {
             self.left_at_the_door = None;
         }
         self.turns.sweep();
+        if self.stop.reload.load(Ordering::Relaxed)
+            && self.stop.reload.swap(false, Ordering::SeqCst)
+        {
+            self.turns.reload();
+        }
         if self.stalled.is_some_and(|until| Instant::now() < until) {
             return;
         }

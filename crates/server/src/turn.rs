@@ -6,6 +6,7 @@
 //! whatever comes behind a lock that may have to wait (`blocked` once it does).
 
 mod answers;
+mod guard;
 
 use std::collections::VecDeque;
 use std::fmt::Write;
@@ -22,14 +23,18 @@ use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 use slab::Slab;
 
+use crate::access::Right;
+use crate::certificates::Certificates;
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::connection::{Connection, ConnectionId, Incoming};
+use crate::connection::{Connection, ConnectionId};
 use crate::feed::Feed;
 use crate::listener::{Answer, Ask, Read, Speaks, http, resp};
 use crate::metrics::{self, Syncs};
 use crate::outbox::Outbox;
+use crate::transport::{Incoming, Shaken, Transport};
 use answers::no_room;
+pub(crate) use guard::{Guard, LOG_IN, Login};
 
 /// Requests of one connection in one turn; the others have theirs before it goes on.
 const PER_TURN: usize = 256;
@@ -39,6 +44,10 @@ const TURN_BYTES: usize = 4 * 1024 * 1024;
 pub(crate) const KEEP: usize = 4_096;
 /// Bytes that are read at once.
 const READ: usize = 64 * 1024;
+/// Handshakes of TLS in one turn that take cryptography, half a millisecond each with an RSA key;
+/// and those that are looked at in a turn at all. The others wait, and so does nobody else.
+const HANDSHAKES: usize = 4;
+const HANDSHAKE_LOOKS: usize = 64;
 /// Connections are numbered behind the listeners and the waker.
 pub(crate) const FIRST_CONNECTION: usize = 8;
 
@@ -83,7 +92,13 @@ pub(crate) struct Context<'a> {
     pub(crate) hosts: &'a [String],
     about: metrics::About<'a>,
     shown: &'a Text,
-    principal: &'a Option<Text>,
+    /// As whom the connection speaks; a request may say so itself.
+    pub(crate) login: Option<Login>,
+    /// A token was said that is not known.
+    pub(crate) wrong_token: bool,
+    guard: Option<&'a Guard>,
+    /// The name in the certificate that it has shown.
+    certificate: Option<&'a str>,
     random: &'a mut StdRng,
     table: &'a Mutex<Table>,
     clock: Clock,
@@ -104,9 +119,45 @@ impl Context<'_> {
         Party { owner: Arc::clone(self.shown), explicit: false, principal: self.principal() }
     }
 
+    /// Whether it has to say who it is before anything else.
+    pub(crate) fn must_log_in(&self) -> bool {
+        self.guard.is_some() && self.login.is_none()
+    }
+
+    /// Whether tokens mean anything here.
+    pub(crate) fn has_tokens(&self) -> bool {
+        self.guard.is_some()
+    }
+
+    /// Whether everything may be seen: figures that are those of all names.
+    pub(crate) fn may_observe(&self) -> bool {
+        let may = |login: &Login| login.principal.may_anywhere(Right::Observe);
+        self.guard.is_none() || self.login.as_ref().is_some_and(may)
+    }
+
+    /// Whether all names may be seen.
+    pub(crate) fn may_observe_all(&self) -> bool {
+        let may = |login: &Login| login.principal.may(Right::Observe, "");
+        self.guard.is_none() || self.login.as_ref().is_some_and(may)
+    }
+
+    /// Says who it is. False if the token is not known.
+    pub(crate) fn log_in(&mut self, token: &str) -> bool {
+        let Some(guard) = self.guard else { return false };
+        self.login = guard.by_token(token);
+        self.wrong_token = self.login.is_none();
+        self.login.is_some()
+    }
+
+    /// Whoever it is without having said anything: by its certificate.
+    pub(crate) fn log_in_silently(&mut self) {
+        let by_certificate = |guard: &Guard| guard.by_certificate(self.certificate?);
+        self.login = self.guard.and_then(by_certificate);
+    }
+
     /// Who it is, if that is known.
     pub(crate) fn principal(&self) -> Option<Text> {
-        self.principal.clone()
+        self.login.as_ref().map(|login| login.principal.name.clone())
     }
 
     fn stats(&self, table: &Table) -> Stats {
@@ -175,6 +226,7 @@ impl Context<'_> {
 
 pub(crate) struct Turns {
     config: Config,
+    certificates: Option<Certificates>,
     registry: Registry,
     connections: Slab<Connection>,
     /// The number of the last connection.
@@ -193,12 +245,16 @@ pub(crate) struct Turns {
     spare: Batch,
     /// Connections with more to read, or to take from what was read.
     again: VecDeque<ConnectionId>,
+    /// The same, of those that have not agreed on TLS yet.
+    shaking: VecDeque<ConnectionId>,
     /// Connections with something to send.
     dirty: Vec<usize>,
     room: Vec<u8>,
     /// When this turn began: near enough for everything that is measured in seconds.
     began: Instant,
     swept: Instant,
+    /// Who may do what.
+    guard: Option<Guard>,
     /// The log's disk is full: no new acquisitions.
     pub(crate) full: bool,
     /// Changes of our own that found no room in the log.
@@ -208,12 +264,15 @@ pub(crate) struct Turns {
 impl Turns {
     pub(crate) fn new(
         config: Config,
+        certificates: Option<Certificates>,
         registry: Registry,
         table: Arc<Mutex<Table>>,
         clock: Clock,
+        guard: Option<Guard>,
     ) -> io::Result<Turns> {
         Ok(Turns {
             config,
+            certificates,
             registry,
             connections: Slab::new(),
             last: 0,
@@ -227,10 +286,12 @@ impl Turns {
             batch: Batch::default(),
             spare: Batch::default(),
             again: VecDeque::new(),
+            shaking: VecDeque::new(),
             dirty: Vec::new(),
             room: vec![0; READ],
             began: Instant::now(),
             swept: Instant::now(),
+            guard,
             full: false,
             later: Vec::new(),
         })
@@ -238,7 +299,7 @@ impl Turns {
 
     /// Whether there is something to do without waiting for anyone.
     pub(crate) fn is_busy(&self) -> bool {
-        !self.again.is_empty()
+        !self.again.is_empty() || !self.shaking.is_empty()
     }
 
     /// Takes everyone who waits at the door. False if some had to be left there: nobody says when
@@ -259,7 +320,15 @@ impl Turns {
     }
 
     fn welcome(&mut self, mut stream: TcpStream, address: SocketAddr, speaks: Speaks) {
+        let certificates = match speaks {
+            Speaks::Enqueue(_) => None,
+            Speaks::Resp(_) | Speaks::Http(_) => self.certificates.as_ref(),
+        };
         if self.connections.len() >= self.config.connections {
+            if certificates.is_some() {
+                // It could not be read before a handshake, which is what there is no room for.
+                return;
+            }
             let text = "too many connections; close some or raise `connections`";
             drop(io::Write::write(&mut stream, &speaks.error("LIMIT", text)));
             return;
@@ -271,9 +340,17 @@ impl Turns {
             tracing::warn!(%error, "a connection could not be registered");
             return;
         }
+        let transport = match certificates {
+            None => Transport::Plain(stream),
+            Some(certificates) => match Transport::tls(stream, certificates.config()) {
+                Ok(transport) => transport,
+                Err(error) => return tracing::warn!(%error, "TLS could not begin"),
+            },
+        };
         self.last += 1;
         let id = ConnectionId { at: entry.key(), number: self.last };
-        entry.insert(Connection::new(id, stream, speaks, address.to_string().into()));
+        let shown = address.to_string().into();
+        entry.insert(Connection::new(id, transport, speaks, shown, address.ip()));
     }
 
     /// The socket of a connection can be read or written. If the other side is done, its end is
@@ -304,22 +381,61 @@ impl Turns {
                 self.receive(id.at);
             }
         }
+        let mut worked = 0;
+        for _ in 0..self.shaking.len().min(HANDSHAKE_LOOKS) {
+            if worked == HANDSHAKES {
+                return;
+            }
+            let Some(id) = self.shaking.pop_front() else { return };
+            if self.is_there(id) {
+                worked += usize::from(self.shake(id));
+            }
+        }
+    }
+
+    /// Goes on with the handshake of a connection. True if that took cryptography.
+    fn shake(&mut self, id: ConnectionId) -> bool {
+        let connection = &mut self.connections[id.at];
+        connection.queued = false;
+        let (shaken, worked) = connection.transport.handshake();
+        if connection.transport.has_unsent() {
+            self.dirty.push(id.at);
+        }
+        match shaken {
+            Shaken::Done => {
+                let peer = connection.transport.peer();
+                tracing::debug!(shown = %connection.shown, peer, "a handshake is done");
+                self.receive(id.at);
+            }
+            Shaken::Waits => connection.readable = false,
+            Shaken::More => self.again(id),
+            Shaken::Failed => self.close(id.at),
+        }
+        worked
     }
 
     /// Looks at a connection again before anyone is waited for. It stands in line at most once.
     fn again(&mut self, id: ConnectionId) {
         let connection = &mut self.connections[id.at];
         if !std::mem::replace(&mut connection.queued, true) {
-            self.again.push_back(id);
+            match connection.transport.is_handshaking() {
+                true => self.shaking.push_back(id),
+                false => self.again.push_back(id),
+            }
         }
     }
 
     fn receive(&mut self, at: usize) {
         let Some(connection) = self.connections.get_mut(at) else { return };
+        if connection.transport.is_handshaking() {
+            let id = connection.id;
+            return self.again(id);
+        }
         if !connection.held_back
             && let Some((ask, changes)) = connection.behind.take()
         {
             self.change_connection(at, changes);
+            let ask = self.admit(at, ask);
             self.submit(at, ask);
         }
         // A listener may have more in hand than its input shows.
@@ -351,14 +467,22 @@ impl Turns {
             return;
         }
         let mut room = std::mem::take(&mut self.room);
-        match connection.read(&mut room) {
+        let read = connection.transport.read(&mut room);
+        if connection.transport.has_unsent() {
+            self.dirty.push(at);
+        }
+        match read {
             Incoming::Nothing => connection.readable = false,
+            Incoming::Again => {
+                let id = connection.id;
+                self.again(id);
+            }
             Incoming::End => self.end(at),
-            Incoming::Bytes(count) => {
+            Incoming::Bytes(count, more) => {
                 connection.active = self.began;
                 connection.greeted = true;
                 // There is no further event for its end, so it is read until then.
-                let (id, more) = (connection.id, connection.ended || count == room.len());
+                let (id, more) = (connection.id, connection.ended || more);
                 connection.readable = more;
                 self.received(at, &room[..count]);
                 if more && self.is_there(id) {
@@ -414,12 +538,21 @@ impl Turns {
                     uptime_s: (self.began - self.started).as_secs(),
                 },
                 shown: &connection.shown,
-                principal: &connection.principal,
+                login: connection.login.take(),
+                wrong_token: false,
+                guard: self.guard.as_ref(),
+                certificate: connection.transport.peer(),
                 random: &mut self.random,
                 table: &self.table,
                 clock: self.clock,
             };
             let mut changes = resp::Changes::default();
+            if context.login.is_none() && context.guard.is_some() {
+                match &connection.speaks {
+                    Speaks::Enqueue(_) => context.login = context.guard.and_then(Guard::of_enqueue),
+                    Speaks::Resp(_) | Speaks::Http(_) => context.log_in_silently(),
+                }
+            }
             let rest = &input[taken..];
             let read = match &mut connection.speaks {
                 Speaks::Resp(session) => session.read(rest, &mut context, &mut changes),
@@ -428,6 +561,12 @@ impl Turns {
                 }
                 Speaks::Http(session) => session.read(rest, &mut context, &mut changes),
             };
+            let (login, wrong_token) = (context.login.take(), context.wrong_token);
+            connection.login = login;
+            if wrong_token {
+                self.record_wrong_token(at);
+            }
+            let connection = &mut self.connections[at];
             match read {
                 Read::Incomplete => return taken,
                 Read::Nothing(bytes) => taken += bytes,
@@ -452,6 +591,7 @@ impl Turns {
                         return taken;
                     }
                     self.change_connection(at, changes);
+                    let ask = self.admit(at, ask);
                     self.submit(at, ask);
                 }
             }
@@ -516,10 +656,10 @@ impl Turns {
     /// A connection that only listens from now on is not this thread's any more.
     fn hand_over(&mut self, at: usize, last: Option<String>) {
         let mut connection = self.connections.remove(at);
-        drop(self.registry.deregister(connection.stream()));
+        drop(self.registry.deregister(connection.transport.stream()));
         connection.out().extend_from_slice(http::EVENTS_HEAD);
-        let (stream, unsent) = connection.into_parts();
-        self.feed.listen(stream, &unsent, last);
+        let (transport, unsent) = connection.into_parts();
+        self.feed.listen(transport, &unsent, last);
     }
 
     /// Answers at once, or behind what is still open.
@@ -573,15 +713,18 @@ impl Turns {
         let mut dirty = std::mem::take(&mut self.dirty);
         for at in dirty.drain(..) {
             let Some(connection) = self.connections.get_mut(at) else { continue };
-            if connection.unsent() == 0 && !connection.closing {
+            if !connection.has_unsent() && !connection.closing {
                 continue;
             }
             if !connection.send() || connection.unsent() > self.config.unread_bytes {
                 self.close(at);
                 continue;
             }
-            connection.active = now;
-            let unsent = connection.unsent() > 0;
+            // Nobody is there yet who has only been told of TLS.
+            if connection.greeted {
+                connection.active = now;
+            }
+            let unsent = connection.has_unsent();
             if connection.closing && !unsent && connection.open == 0 {
                 self.close(at);
                 continue;
@@ -593,7 +736,8 @@ impl Turns {
                     false => Interest::READABLE,
                 };
                 let token = Token(at + FIRST_CONNECTION);
-                if self.registry.reregister(connection.stream(), token, interest).is_err() {
+                if self.registry.reregister(connection.transport.stream(), token, interest).is_err()
+                {
                     self.close(at);
                 }
             }
@@ -619,7 +763,7 @@ impl Turns {
             self.say(at, words);
         }
         let connection = &mut self.connections[at];
-        if connection.blocked || (connection.open == 0 && connection.unsent() == 0) {
+        if connection.blocked || (connection.open == 0 && !connection.has_unsent()) {
             return self.close(at);
         }
         connection.closing = true;
@@ -628,7 +772,8 @@ impl Turns {
 
     fn close(&mut self, at: usize) {
         let mut connection = self.connections.remove(at);
-        drop(self.registry.deregister(connection.stream()));
+        connection.transport.say_goodbye();
+        drop(self.registry.deregister(connection.transport.stream()));
         let (waiting, held) = (connection.waiting, connection.held);
         let alone = self.outbox.leave(connection.id, waiting, held);
         if !alone.is_empty() {
@@ -643,6 +788,8 @@ impl Turns {
     /// The server is about to stop. Clients of the enqueue protocol never notice the end of a
     /// connection, and those of HTTP expect an answer, so those that wait are told.
     pub(crate) fn dismiss_waiters(&mut self) {
+        // Who has not even agreed on TLS has asked for nothing, and is not waited for.
+        self.shaking.clear();
         let waits = |connection: &Connection| {
             connection.blocked && !matches!(connection.speaks, Speaks::Resp(_))
         };
@@ -664,6 +811,9 @@ impl Turns {
             return;
         }
         self.swept = now;
+        if let Some(certificates) = &mut self.certificates {
+            certificates.read_if_changed();
+        }
         let Config { handshake, incomplete, idle, .. } = self.config;
         let silent = |connection: &mut Connection| {
             let since = now - connection.active;
@@ -682,6 +832,7 @@ impl Turns {
             self.close(at);
         }
         self.answer_before_proxies_give_up(now);
+        self.watch_access();
     }
 
     /// Those who have waited for an answer over HTTP for long are told that they still wait.
@@ -710,6 +861,21 @@ impl Turns {
             self.dirty.push(at);
             self.again(id);
         }
+    }
+
+    /// The server ends here: inside of TLS an end that is not announced looks like an attack.
+    pub(crate) fn say_goodbye(&mut self) {
+        for (_, connection) in &mut self.connections {
+            connection.transport.say_goodbye();
+        }
+    }
+
+    /// Reads the certificates and the access file again, changed or not.
+    pub(crate) fn reload(&mut self) {
+        if let Some(certificates) = &mut self.certificates {
+            certificates.read_again();
+        }
+        self.read_access_again();
     }
 
     /// How many connections there are.

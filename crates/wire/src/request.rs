@@ -34,8 +34,8 @@ pub enum Request {
     Echo(Box<[u8]>),
     /// `HELLO`.
     Hello(Hello),
-    /// `AUTH [user] password`.
-    Auth,
+    /// `AUTH [user] password`: the password.
+    Auth(Box<str>),
     /// `INFO`.
     Info,
     /// `CLIENT ..`.
@@ -57,8 +57,8 @@ pub enum Request {
 pub struct Hello {
     /// The protocol asked for.
     pub version: Option<u64>,
-    /// Whether it came with credentials.
-    pub auth: bool,
+    /// The password that it came with.
+    pub auth: Option<Box<str>>,
     /// The client's name.
     pub name: Option<Box<str>>,
 }
@@ -139,7 +139,7 @@ impl Request {
                 Request::Echo(text)
             }
             b"HELLO" => read_hello(words("HELLO [2|3] [AUTH user password] [SETNAME name]"))?,
-            b"AUTH" => Request::Auth,
+            b"AUTH" => read_auth(words("AUTH [user] token"))?,
             b"INFO" => Request::Info,
             b"CLIENT" => read_client(words("CLIENT ID|GETNAME|SETNAME name|SETINFO .."))?,
             b"COMMAND" => Request::Command,
@@ -226,14 +226,23 @@ fn read_hello(mut words: Words<'_>) -> Result<Request, WordError> {
         match Capitals::of(word).as_bytes() {
             b"AUTH" => {
                 words.bytes("the user")?;
-                words.bytes("the password")?;
-                hello.auth = true;
+                hello.auth = Some(words.text("the password")?.into());
             }
             b"SETNAME" => hello.name = Some(words.text("SETNAME")?.into()),
             _ => return Err(words.unknown(word)),
         }
     }
     Ok(Request::Hello(hello))
+}
+
+fn read_auth(mut words: Words<'_>) -> Result<Request, WordError> {
+    let mut password = words.text("the token")?;
+    // With two words the first one is a user, whose name the token says anyway.
+    if words.left() > 0 {
+        password = words.text("the token")?;
+    }
+    words.end()?;
+    Ok(Request::Auth(password.into()))
 }
 
 fn read_client(mut words: Words<'_>) -> Result<Request, WordError> {

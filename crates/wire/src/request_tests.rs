@@ -142,7 +142,7 @@ fn what_clients_send_on_connecting() {
     assert_eq!(read("PING"), Ok(Request::Ping(None)));
     assert_eq!(read("PING x"), Ok(Request::Ping(Some(b"x"[..].into()))));
     assert_eq!(read("ECHO x"), Ok(Request::Echo(b"x"[..].into())));
-    let hello = Hello { version: Some(3), auth: true, name: Some("me".into()) };
+    let hello = Hello { version: Some(3), auth: Some("p".into()), name: Some("me".into()) };
     assert_eq!(read("HELLO 3 AUTH u p SETNAME me"), Ok(Request::Hello(hello)));
     assert_eq!(read("HELLO"), Ok(Request::Hello(Hello::default())));
     assert_eq!(read("CLIENT SETNAME me"), Ok(Request::Client(ClientRequest::SetName("me".into()))));
@@ -153,7 +153,8 @@ fn what_clients_send_on_connecting() {
     assert_eq!(read("SELECT 0"), Ok(Request::Select(0)));
     assert_eq!(read("SUBSCRIBE a b"), Ok(Request::Subscribe(vec!["a".into(), "b".into()])));
     assert_eq!(read("UNSUBSCRIBE"), Ok(Request::Unsubscribe(vec![])));
-    assert_eq!(read("AUTH p"), Ok(Request::Auth));
+    assert_eq!(read("AUTH p"), Ok(Request::Auth("p".into())));
+    assert_eq!(read("AUTH u p"), Ok(Request::Auth("p".into())));
     assert_eq!(read("INFO"), Ok(Request::Info));
     assert_eq!(read("QUIT"), Ok(Request::Quit));
     for line in

@@ -56,10 +56,7 @@ impl Turns {
         let Some(id) = id.filter(|id| self.is_there(*id)) else { return };
         match work {
             Work::Question(queries, answer) => {
-                let now = self.clock.now();
-                let table = self.table.lock();
-                let found: Vec<_> = queries.iter().map(|query| table.query(now, query)).collect();
-                drop(table);
+                let found = self.find(id.at, &self.table.lock(), &queries);
                 let connection = &mut self.connections[id.at];
                 match answer {
                     Answer::Resp(answer) => {
@@ -117,6 +114,11 @@ impl Turns {
             && connection.held.remove(request)
         {
             self.outbox.forget_held(request);
+        }
+        if let Answer::Resp(resp::Answer::Revoke(token))
+        | Answer::Http(http::Answer { kind: http::Kind::Revoke(token), .. }) = answer
+        {
+            self.record_revocation(id.at, *token, reply);
         }
         let connection = &mut self.connections[id.at];
         match answer {
@@ -227,7 +229,8 @@ impl Turns {
     }
 
     fn tell_subscribers(&mut self, event: &Event, fed: bool) {
-        let Some((kind, text)) = resp::event_as_json(event) else { return };
+        let Some(event) = self.public(event) else { return };
+        let Some((kind, text)) = resp::event_as_json(&event) else { return };
         for id in self.outbox.subscribers.clone() {
             if self.is_there(id) {
                 write(&mut self.connections[id.at], |writer| {

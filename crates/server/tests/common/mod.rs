@@ -43,6 +43,10 @@ impl Running {
         client
     }
 
+    pub(crate) fn reload(&self) {
+        self.stop.reload();
+    }
+
     pub(crate) fn stop(mut self) {
         self.end();
     }

@@ -64,7 +64,7 @@ pub(crate) enum Kind {
     Release,
     Renew,
     Promote,
-    Revoke,
+    Revoke(u64),
     /// How many at most.
     List(usize),
     /// One request, unless it is this one still.
@@ -107,6 +107,15 @@ impl Session {
             return Read::Incomplete;
         }
         let meta = Meta { close: head.close, bare: head.method == Method::Head };
+        // Each request says who it is; the one before it counts for nothing.
+        context.log_in_silently();
+        if let Some(token) = &head.bearer
+            && context.has_tokens()
+            && !context.log_in(token)
+        {
+            changes.close = meta.close;
+            return Read::Ask(taken, Ask::Say(refusal("NOAUTH", "this token is not known", meta)));
+        }
         let ask = match route::ask(&head, &input[head_bytes..taken], context) {
             Ok(route::Asked::Change(command, kind)) => {
                 if let (Kind::Lock(id), keylatch_table::Command::Acquire(ask)) = (&kind, &command)
@@ -143,6 +152,17 @@ impl Session {
         };
         Read::Ask(taken, ask)
     }
+}
+
+/// What is said to one who may not do this, or has not said who it is.
+pub(crate) fn refusal(code: &'static str, text: &str, meta: Meta) -> Vec<u8> {
+    let (status, code) = match code {
+        "NOAUTH" => (401, "unauthorized"),
+        _ => (403, "forbidden"),
+    };
+    let mut out = Vec::new();
+    write_problem(&Problem::new(status, code, text.into()), meta, &mut out);
+    out
 }
 
 /// What is said to one who cannot be served now, whatever was asked.

@@ -6,7 +6,7 @@ use percent_encoding::percent_decode_str;
 use super::head::{Head, Method};
 use super::problem::Problem;
 use super::{JSON, Kind, body, openapi};
-use crate::turn::Context;
+use crate::turn::{Context, LOG_IN};
 
 /// What can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +72,15 @@ pub(super) fn ask(head: &Head, body: &[u8], context: &mut Context<'_>) -> Result
         let text = "say Content-Type: application/json";
         return Err(Problem::new(415, "not_json", text.into()));
     }
+    // Whether it runs, and what it speaks, anybody may know.
+    let open = matches!(op, Op::Live | Op::Ready | Op::OpenApi);
+    if !open && context.must_log_in() {
+        return Err(Problem::new(401, "unauthorized", LOG_IN.into()));
+    }
+    let forbidden = || {
+        let text = "this needs the right `observe`; ask whoever keeps the access file for it";
+        Problem::new(403, "forbidden", text.into())
+    };
     let target = || Target::Id(RequestId::new(&id));
     Ok(match op {
         Op::Acquire => {
@@ -101,16 +110,18 @@ pub(super) fn ask(head: &Head, body: &[u8], context: &mut Context<'_>) -> Result
         }
         Op::Revoke => {
             let body::Revoke { token, reason } = body::parse(body)?;
-            Asked::Change(Command::Revoke(token.0, reason.into()), Kind::Revoke)
+            Asked::Change(Command::Revoke(token.0, reason.into()), Kind::Revoke(token.0))
         }
         Op::Owners => Asked::Question(Query::TopOwners(100), Kind::Owners),
+        Op::Longest if !context.may_observe_all() => return Err(forbidden()),
+        Op::Metrics if !context.may_observe() => return Err(forbidden()),
         Op::Longest => text(200, JSON, context.longest()),
         Op::Events => Asked::Events,
         Op::Metrics => text(200, "text/plain; version=0.0.4; charset=utf-8", context.metrics()),
         Op::Live => text(200, "text/plain; charset=utf-8", "ok\n".into()),
         Op::Ready => {
-            let (ready, report) =
-                context.readiness(head.query == "verbose" || head.query == "verbose=");
+            let verbose = matches!(head.query.as_str(), "verbose" | "verbose=");
+            let (ready, report) = context.readiness(verbose && context.may_observe());
             text(if ready { 200 } else { 503 }, "text/plain; charset=utf-8", report)
         }
         Op::OpenApi => {

@@ -14,7 +14,7 @@ pub(crate) enum Answer {
     Cancel,
     Renew,
     Promote,
-    Revoke,
+    Revoke(u64),
     Count,
     Locks,
     Get,

@@ -10,7 +10,7 @@ use keylatch_wire::{
 };
 
 use super::{Answer as AnyAnswer, Ask, Read};
-use crate::turn::Context;
+use crate::turn::{Context, LOG_IN};
 
 pub(crate) use answer::{Answer, cause, state, write_answer, write_found, write_outcome};
 pub(crate) use events::{event_as_json, write_outcome_of, write_push};
@@ -72,6 +72,10 @@ impl Session {
     }
 
     fn ask(&mut self, request: Request, context: &mut Context<'_>, changes: &mut Changes) -> Ask {
+        let greets = matches!(request, Request::Auth(_) | Request::Hello(_) | Request::Quit);
+        if context.must_log_in() && !greets {
+            return Ask::Say(self.say(|writer| writer.error("NOAUTH", LOG_IN)));
+        }
         let change = |command, answer| Ask::Change(command, AnyAnswer::Resp(answer));
         let question = |queries, answer| Ask::Question(queries, AnyAnswer::Resp(answer));
         let id = |id| Target::Id(id);
@@ -93,7 +97,7 @@ impl Session {
             }
             Request::Promote(target) => change(Command::Promote(id(target)), Answer::Promote),
             Request::Revoke(token, reason) => {
-                change(Command::Revoke(token, reason.into()), Answer::Revoke)
+                change(Command::Revoke(token, reason.into()), Answer::Revoke(token))
             }
             Request::Locks(query) => question(vec![Query::Locks(query)], Answer::Locks),
             Request::Key(request) => key_ask(request),
@@ -114,15 +118,22 @@ impl Session {
                 self.say(|writer| writer.bulk(&text))
             }
             Request::Hello(hello) => self.hello(hello, context, changes),
-            Request::Auth => self.say(|writer| {
-                writer.error("NOAUTH", "this server has no passwords; connect without AUTH");
-            }),
+            Request::Auth(token) => match self.log_in(&token, context) {
+                Ok(()) => self.say(|writer| writer.simple("OK")),
+                Err(refusal) => refusal,
+            },
             Request::Info => self.say(|writer| writer.bulk(context.info().as_bytes())),
             Request::Client(request) => self.client(request, context, changes),
             Request::Command => self.say(|writer| writer.array(0)),
             Request::Select(0) => self.say(|writer| writer.simple("OK")),
             Request::Select(_) => self.say(|writer| {
                 writer.error("BADARG", "there is one database, 0");
+            }),
+            Request::Subscribe(_) if !context.may_observe_all() => self.say(|writer| {
+                writer.error(
+                    "NOPERM",
+                    "events are those of all names: this needs `observe` on every name",
+                );
             }),
             Request::Subscribe(channels) => self.subscribe(&channels, changes, true),
             Request::Unsubscribe(channels) => self.subscribe(&channels, changes, false),
@@ -134,10 +145,26 @@ impl Session {
         }
     }
 
+    /// Says who it is, or why not.
+    fn log_in(&self, token: &str, context: &mut Context<'_>) -> Result<(), Vec<u8>> {
+        if !context.has_tokens() {
+            let text = "this server has no tokens; connect without AUTH";
+            return Err(self.say(|writer| writer.error("NOAUTH", text)));
+        }
+        match context.log_in(token) {
+            true => Ok(()),
+            false => Err(self.say(|writer| writer.error("WRONGPASS", "this token is not known"))),
+        }
+    }
+
     fn hello(&mut self, hello: Hello, context: &mut Context<'_>, changes: &mut Changes) -> Vec<u8> {
-        if hello.auth {
-            let text = "this server has no passwords; HELLO without AUTH";
-            return self.say(|writer| writer.error("NOAUTH", text));
+        if let Some(token) = &hello.auth
+            && let Err(refusal) = self.log_in(token, context)
+        {
+            return refusal;
+        }
+        if context.must_log_in() {
+            return self.say(|writer| writer.error("NOAUTH", LOG_IN));
         }
         match hello.version {
             None => {}
