@@ -44,7 +44,7 @@ const TURN_BYTES: usize = 4 * 1024 * 1024;
 pub(crate) const KEEP: usize = 4_096;
 /// Bytes that are read at once.
 const READ: usize = 64 * 1024;
-/// Handshakes of TLS in one turn that take cryptography, half a millisecond each with an RSA key;
+/// Handshakes of TLS in one turn that take cryptography, up to a millisecond each with an RSA key;
 /// and those that are looked at in a turn at all. The others wait, and so does nobody else.
 const HANDSHAKES: usize = 4;
 const HANDSHAKE_LOOKS: usize = 64;

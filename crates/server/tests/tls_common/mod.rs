@@ -86,8 +86,8 @@ impl Place {
     }
 
     /// The first thing that a client says.
-    pub(crate) fn hello(&self, server: &Running) -> Vec<u8> {
-        let (mut tls, _) = self.unconnected(server);
+    pub(crate) fn hello(&self) -> Vec<u8> {
+        let mut tls = self.connection(None, rustls::DEFAULT_VERSIONS);
         let mut hello = Vec::new();
         tls.write_tls(&mut hello).unwrap();
         hello
