@@ -72,9 +72,18 @@ pub(crate) struct Serve {
     /// How many connections at once. [default: 16000]
     #[arg(long, value_name = "N", env = "KEYLATCH_CONNECTIONS")]
     connections: Option<usize>,
+    /// How the log is written: lines for people, or an object a line.
+    #[arg(long, value_name = "FORMAT", env = "KEYLATCH_LOG_FORMAT", default_value = "text")]
+    log_format: LogFormat,
     /// Say whether the configuration is valid, and end. Nothing is opened or bound.
     #[arg(long)]
     check: bool,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
 }
 
 /// What a configuration file may say.
@@ -125,14 +134,17 @@ impl Serve {
             println!("the configuration is valid");
             return Ok(());
         }
-        tracing_subscriber::fmt()
+        let logs = tracing_subscriber::fmt()
             .with_env_filter(
                 tracing_subscriber::EnvFilter::try_from_env("KEYLATCH_LOG")
-                    .unwrap_or_else(|_| "warn,keylatch_server=info".into()),
+                    .unwrap_or_else(|_| "warn,keylatch_server=info,keylatch::audit=info".into()),
             )
             .with_ansi(std::io::stderr().is_terminal())
-            .with_writer(std::io::stderr)
-            .init();
+            .with_writer(std::io::stderr);
+        match self.log_format {
+            LogFormat::Text => logs.init(),
+            LogFormat::Json => logs.json().init(),
+        }
         crate::descriptors::raise(config.connections);
         let server = Server::bind(config.clone())?;
         say_hello(server.addresses(), &config);
