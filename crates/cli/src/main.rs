@@ -9,6 +9,7 @@ mod run;
 mod serve;
 mod signals;
 mod table;
+mod telemetry;
 mod time;
 mod token;
 mod wanted;

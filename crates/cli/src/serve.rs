@@ -10,6 +10,8 @@ use clap::Args;
 use keylatch_server::{Addresses, Config, Server, TlsFiles};
 use serde::Deserialize;
 
+use crate::telemetry::{self, LogFormat};
+
 const EXAMPLES: &str = "\
 Examples:
   keylatch serve                     locks survive a crash; the log is in ~/.local/state/keylatch
@@ -80,12 +82,6 @@ pub(crate) struct Serve {
     check: bool,
 }
 
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum LogFormat {
-    Text,
-    Json,
-}
-
 /// What a configuration file may say.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -134,17 +130,7 @@ impl Serve {
             println!("the configuration is valid");
             return Ok(());
         }
-        let logs = tracing_subscriber::fmt()
-            .with_env_filter(
-                tracing_subscriber::EnvFilter::try_from_env("KEYLATCH_LOG")
-                    .unwrap_or_else(|_| "warn,keylatch_server=info,keylatch::audit=info".into()),
-            )
-            .with_ansi(std::io::stderr().is_terminal())
-            .with_writer(std::io::stderr);
-        match self.log_format {
-            LogFormat::Text => logs.init(),
-            LogFormat::Json => logs.json().init(),
-        }
+        let _traces = telemetry::start(self.log_format)?;
         crate::descriptors::raise(config.connections);
         let server = Server::bind(config.clone())?;
         say_hello(server.addresses(), &config);

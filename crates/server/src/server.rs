@@ -263,6 +263,8 @@ impl Serving {
             while self.turns.has_batch() {
                 let mut batch = self.turns.take_batch();
                 let now = self.clock.now();
+                let _span = tracing::debug_span!(target: "keylatch::trace", "apply", commands = batch.commands.len())
+                    .entered();
                 let mut table = self.table.lock();
                 applied.extend(batch.commands.drain(..).map(|command| table.apply(now, command)));
                 drop(table);
@@ -310,7 +312,10 @@ impl Serving {
                     Some(Vec::new())
                 } else {
                     let (began, count) = (Instant::now(), batch.commands.len());
-                    let applied = node.commit(self.clock.now(), &mut batch.commands).await?;
+                    let span =
+                        tracing::debug_span!(target: "keylatch::trace", "commit", commands = count);
+                    let commit = node.commit(self.clock.now(), &mut batch.commands);
+                    let applied = tracing::Instrument::instrument(commit, span).await?;
                     self.turns.syncs.add(began.elapsed().as_micros() as u64, count);
                     applied
                 };
