@@ -141,6 +141,7 @@ impl Locks {
             Some(Renewed::Until(end)) => Ok(end.map(Moment::left)),
             Some(Renewed::Lost(lost)) => Err(RenewError::Lost(lost)),
             Some(Renewed::Refused(reason)) => Err(RenewError::Invalid(reason)),
+            Some(Renewed::Denied(reason)) => Err(RenewError::Denied(reason)),
             None => Err(RenewError::Unknown("no answer came in time".into())),
         }
     }
