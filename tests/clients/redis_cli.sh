@@ -64,7 +64,7 @@ begins 'SYNTAX ' LOCK k WAIT
 begins "SYNTAX 'Q' is not a mode; usage: LOCK " LOCK k MODE Q
 begins 'BADARG ' LOCK k LEASE soon
 begins 'BADARG there is one database, 0' SELECT 3
-begins 'NOAUTH this server has no passwords' AUTH secret
+begins 'NOAUTH this server has no tokens' AUTH secret
 begins 'BADARG there is no channel' SUBSCRIBE other
 begins 'LIMIT ' LOCK "$(printf 'x%.0s' $(seq 600))"
 say LOCK k ID reused >/dev/null

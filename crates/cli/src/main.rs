@@ -16,7 +16,7 @@ mod watch;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -48,6 +48,11 @@ enum Command {
     Token(token::Token),
     /// Measure a lock server.
     Bench(bench::Bench),
+    /// Print completions for a shell.
+    Completions {
+        /// Which one.
+        shell: clap_complete::Shell,
+    },
 }
 
 impl Command {
@@ -61,7 +66,10 @@ impl Command {
     /// Where the locks are, if it is one over a URL.
     fn place(&self) -> Option<&place::Place> {
         Some(match self {
-            Command::Serve(_) | Command::Bench(_) | Command::Token(_) => return None,
+            Command::Serve(_)
+            | Command::Bench(_)
+            | Command::Token(_)
+            | Command::Completions { .. } => return None,
             Command::Run(run) => &run.place,
             Command::Lock(lock) => &lock.place,
             Command::Unlock(unlock) => &unlock.place,
@@ -92,6 +100,11 @@ fn main() -> ExitCode {
         Command::Watch(watch) => watch.run(),
         Command::Revoke(revoke) => revoke.run(),
         Command::Token(token) => token.run(),
+        Command::Completions { shell } => {
+            let mut command = Arguments::command();
+            clap_complete::generate(shell, &mut command, "keylatch", &mut std::io::stdout());
+            Ok(ExitCode::SUCCESS)
+        }
     };
     outcome.unwrap_or_else(|error| {
         // Whoever read the output has had enough (`keylatch ls | head`): end as other programs do.

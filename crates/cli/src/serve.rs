@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use keylatch_server::{Addresses, Config, Server};
+use keylatch_server::{Addresses, Config, Server, TlsFiles};
 use serde::Deserialize;
 
 const EXAMPLES: &str = "\
@@ -45,12 +45,45 @@ pub(crate) struct Serve {
     /// Keep everything in memory: a restart forgets all locks.
     #[arg(long, conflicts_with = "data")]
     ephemeral: bool,
+    /// The certificate for TLS on RESP and HTTP (PEM, with its chain).
+    #[arg(long, value_name = "FILE", env = "KEYLATCH_TLS_CERT", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Its key (PEM).
+    #[arg(long, value_name = "FILE", env = "KEYLATCH_TLS_KEY", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Who signs the certificates of clients (PEM); those that show one are known by its name.
+    #[arg(long, value_name = "FILE", env = "KEYLATCH_TLS_CLIENT_CA")]
+    tls_client_ca: Option<PathBuf>,
+    /// Turn away clients without a certificate.
+    #[arg(long)]
+    tls_require_client_cert: bool,
+    /// Who may do what: the file that `keylatch token` writes. Without it everybody may do everything.
+    #[arg(long, value_name = "FILE", env = "KEYLATCH_ACCESS")]
+    access: Option<PathBuf>,
+    /// Append refused access and revocations to this file (JSON lines), instead of logging them.
+    #[arg(long, value_name = "FILE", env = "KEYLATCH_AUDIT", requires = "access")]
+    audit: Option<PathBuf>,
+    /// Listen where other machines can come without TLS or without an access file.
+    #[arg(long)]
+    insecure: bool,
+    /// The same for the enqueue port, which can have neither.
+    #[arg(long)]
+    enqueue_insecure: bool,
     /// How many connections at once. [default: 16000]
     #[arg(long, value_name = "N", env = "KEYLATCH_CONNECTIONS")]
     connections: Option<usize>,
+    /// How the log is written: lines for people, or an object a line.
+    #[arg(long, value_name = "FORMAT", env = "KEYLATCH_LOG_FORMAT", default_value = "text")]
+    log_format: LogFormat,
     /// Say whether the configuration is valid, and end. Nothing is opened or bound.
     #[arg(long)]
     check: bool,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
 }
 
 /// What a configuration file may say.
@@ -62,6 +95,15 @@ struct File {
     http: Option<String>,
     http_hosts: Vec<String>,
     http_answer_ms: Option<u64>,
+    tls_cert: Option<PathBuf>,
+    tls_key: Option<PathBuf>,
+    tls_client_ca: Option<PathBuf>,
+    tls_require_client_cert: bool,
+    access: Option<PathBuf>,
+    audit: Option<PathBuf>,
+    enqueue_principal: Option<String>,
+    insecure: bool,
+    enqueue_insecure: bool,
     data: Option<PathBuf>,
     ephemeral: Option<bool>,
     connections: Option<usize>,
@@ -92,25 +134,37 @@ impl Serve {
             println!("the configuration is valid");
             return Ok(());
         }
-        tracing_subscriber::fmt()
+        let logs = tracing_subscriber::fmt()
             .with_env_filter(
                 tracing_subscriber::EnvFilter::try_from_env("KEYLATCH_LOG")
-                    .unwrap_or_else(|_| "warn,keylatch_server=info".into()),
+                    .unwrap_or_else(|_| "warn,keylatch_server=info,keylatch::audit=info".into()),
             )
             .with_ansi(std::io::stderr().is_terminal())
-            .with_writer(std::io::stderr)
-            .init();
+            .with_writer(std::io::stderr);
+        match self.log_format {
+            LogFormat::Text => logs.init(),
+            LogFormat::Json => logs.json().init(),
+        }
         crate::descriptors::raise(config.connections);
-        let data = config.data.clone();
-        let server = Server::bind(config)?;
-        say_hello(server.addresses(), data.as_deref());
+        let server = Server::bind(config.clone())?;
+        say_hello(server.addresses(), &config);
         let stop = server.stopper();
         let mut signals = signal_hook::iterator::Signals::new([
             signal_hook::consts::SIGINT,
             signal_hook::consts::SIGTERM,
+            signal_hook::consts::SIGHUP,
         ])?;
         std::thread::Builder::new().name("signals".into()).spawn(move || {
-            let mut signals = signals.forever();
+            // Certificates and the access file are read again; the others mean the end, and so does
+            // this one to a server whose terminal is closed.
+            let attached = std::io::stdin().is_terminal();
+            let mut signals = signals.forever().filter(|signal| {
+                let reload = *signal == signal_hook::consts::SIGHUP && !attached;
+                if reload {
+                    stop.reload();
+                }
+                !reload
+            });
             if signals.next().is_some() {
                 stop.stop();
                 // Whoever read this may have gone; that is no reason not to stop.
@@ -156,6 +210,7 @@ impl Serve {
             config.http = address("http", text)?;
         }
         config.http_hosts.clone_from(&file.http_hosts);
+        self.resolve_security(&file, &mut config)?;
         let set = |to: &mut usize, value: Option<usize>| *to = value.unwrap_or(*to);
         set(&mut config.connections, self.connections.or(file.connections));
         set(&mut config.frame_bytes, file.frame_bytes);
@@ -180,6 +235,34 @@ impl Serve {
     }
 }
 
+impl Serve {
+    fn resolve_security(&self, file: &File, config: &mut Config) -> Result<()> {
+        let first = |flag: &Option<PathBuf>, file: &Option<PathBuf>| {
+            flag.as_ref().or(file.as_ref()).cloned()
+        };
+        let certificate = first(&self.tls_cert, &file.tls_cert);
+        let key = first(&self.tls_key, &file.tls_key);
+        let client_ca = first(&self.tls_client_ca, &file.tls_client_ca);
+        let require_client_certificate =
+            self.tls_require_client_cert || file.tls_require_client_cert;
+        config.tls = match (certificate, key) {
+            (Some(certificate), Some(key)) => {
+                Some(TlsFiles { certificate, key, client_ca, require_client_certificate })
+            }
+            (None, None) if client_ca.is_none() && !require_client_certificate => None,
+            _ => bail!("TLS needs both a certificate and its key: --tls-cert and --tls-key"),
+        };
+        config.access = first(&self.access, &file.access);
+        config.audit = first(&self.audit, &file.audit);
+        if let Some(name) = &file.enqueue_principal {
+            config.enqueue_principal.clone_from(name);
+        }
+        config.insecure = self.insecure || file.insecure;
+        config.enqueue_insecure = self.enqueue_insecure || file.enqueue_insecure;
+        Ok(())
+    }
+}
+
 fn read_file(path: &Path) -> Result<File> {
     let text =
         std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -198,19 +281,33 @@ fn address(name: &str, text: &str) -> Result<Option<SocketAddr>> {
 }
 
 /// In one piece, so that whoever reads the addresses may stop reading then.
-fn say_hello(addresses: Addresses, data: Option<&Path>) {
+fn say_hello(addresses: Addresses, config: &Config) {
     let listener = |name, address: Option<SocketAddr>| match address {
         Some(address) => format!("{name} on {address}"),
         None => format!("{name} is off"),
     };
-    let kept = match data {
+    let kept = match &config.data {
         Some(dir) => format!("data in {}: locks survive a crash", dir.display()),
         None => "locks are in memory only: a restart forgets them".into(),
     };
     let resp = listener("RESP", addresses.resp);
     let enqueue = listener("enqueue", addresses.enqueue);
     let http = listener("HTTP", addresses.http);
-    let open = "not protected: every process on this machine may take, release and list locks";
+    let who = match (&config.access, config.insecure) {
+        (Some(file), _) => format!("who may do what is in {}", file.display()),
+        (None, false) => {
+            "not protected: every process on this machine may take, release and list locks".into()
+        }
+        (None, true) => {
+            "NOT PROTECTED: everyone who can reach it may take, release and list locks".into()
+        }
+    };
+    let how = match (&config.tls, &config.access) {
+        (Some(_), _) => "\n  TLS on RESP and HTTP",
+        (None, Some(_)) if config.insecure => "\n  NO TLS: tokens can be read on the way",
+        (None, _) => "",
+    };
+    let open = format!("{who}{how}");
     let version = env!("CARGO_PKG_VERSION");
     let text = format!(
         "keylatch {version} is ready\n  {resp}\n  {enqueue}\n  {http}\n  {kept}\n  {open}\n"

@@ -21,7 +21,9 @@ fn a_configuration_is_checked_with_reasons() {
     assert_eq!(check(good), (true, "the configuration is valid\n".into()));
     for (text, reason) in [
         ("resp = \"0.0.0.0:1\"", "0.0.0.0:1 is reachable from other machines"),
-        ("resp = \"off\"\nenqueue = \"off\"", "every listener is off"),
+        ("resp = \"off\"\nenqueue = \"off\"\nhttp = \"off\"", "every listener is off"),
+        ("enqueue = \"0.0.0.0:1\"\ninsecure = true", "the enqueue protocol has neither"),
+        ("tls_cert = \"c.pem\"", "TLS needs both a certificate and its key"),
         ("resp = \"nonsense\"", "resp: 'nonsense' is neither HOST:PORT"),
         ("colour = 1", "unknown field `colour`"),
         ("[settings]\nlocks = 5", "[settings] has no `locks`; there are id_bytes"),

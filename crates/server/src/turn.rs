@@ -6,24 +6,23 @@
 //! whatever comes behind a lock that may have to wait (`blocked` once it does).
 
 mod answers;
+mod context;
+mod door;
+mod ends;
 mod guard;
 
 use std::collections::VecDeque;
-use std::fmt::Write;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use keylatch_table::{Command, Detach, Party, Query, RequestId, Stats, Table, Text};
-use mio::net::{TcpListener, TcpStream};
+use keylatch_table::{Command, Query, RequestId, Table};
 use mio::{Interest, Registry, Token};
 use parking_lot::Mutex;
+use rand::SeedableRng;
 use rand::rngs::StdRng;
-use rand::{RngCore, SeedableRng};
 use slab::Slab;
 
-use crate::access::Right;
 use crate::certificates::Certificates;
 use crate::clock::Clock;
 use crate::config::Config;
@@ -32,8 +31,9 @@ use crate::feed::Feed;
 use crate::listener::{Answer, Ask, Read, Speaks, http, resp};
 use crate::metrics::{self, Syncs};
 use crate::outbox::Outbox;
-use crate::transport::{Incoming, Shaken, Transport};
+use crate::transport::Incoming;
 use answers::no_room;
+pub(crate) use context::Context;
 pub(crate) use guard::{Guard, LOG_IN, Login};
 
 /// Requests of one connection in one turn; the others have theirs before it goes on.
@@ -83,147 +83,6 @@ impl Batch {
     }
 }
 
-/// What a listener may know and use while it reads a request.
-pub(crate) struct Context<'a> {
-    pub(crate) frame_bytes: usize,
-    pub(crate) owner_bytes: u64,
-    pub(crate) connection: ConnectionId,
-    /// Names under which HTTP is answered.
-    pub(crate) hosts: &'a [String],
-    about: metrics::About<'a>,
-    shown: &'a Text,
-    /// As whom the connection speaks; a request may say so itself.
-    pub(crate) login: Option<Login>,
-    /// A token was said that is not known.
-    pub(crate) wrong_token: bool,
-    guard: Option<&'a Guard>,
-    /// The name in the certificate that it has shown.
-    certificate: Option<&'a str>,
-    random: &'a mut StdRng,
-    table: &'a Mutex<Table>,
-    clock: Clock,
-}
-
-impl Context<'_> {
-    /// An id that cannot be guessed: a random UUID.
-    pub(crate) fn new_id(&mut self) -> RequestId {
-        let mut bytes = [0; 16];
-        self.random.fill_bytes(&mut bytes);
-        bytes[6] = bytes[6] & 0x0f | 0x40;
-        bytes[8] = bytes[8] & 0x3f | 0x80;
-        RequestId::from_uuid(bytes)
-    }
-
-    /// A request without an owner.
-    pub(crate) fn party(&self) -> Party {
-        Party { owner: Arc::clone(self.shown), explicit: false, principal: self.principal() }
-    }
-
-    /// Whether it has to say who it is before anything else.
-    pub(crate) fn must_log_in(&self) -> bool {
-        self.guard.is_some() && self.login.is_none()
-    }
-
-    /// Whether tokens mean anything here.
-    pub(crate) fn has_tokens(&self) -> bool {
-        self.guard.is_some()
-    }
-
-    /// Whether everything may be seen: figures that are those of all names.
-    pub(crate) fn may_observe(&self) -> bool {
-        let may = |login: &Login| login.principal.may_anywhere(Right::Observe);
-        self.guard.is_none() || self.login.as_ref().is_some_and(may)
-    }
-
-    /// Whether all names may be seen.
-    pub(crate) fn may_observe_all(&self) -> bool {
-        let may = |login: &Login| login.principal.may(Right::Observe, "");
-        self.guard.is_none() || self.login.as_ref().is_some_and(may)
-    }
-
-    /// Says who it is. False if the token is not known.
-    pub(crate) fn log_in(&mut self, token: &str) -> bool {
-        let Some(guard) = self.guard else { return false };
-        self.login = guard.by_token(token);
-        self.wrong_token = self.login.is_none();
-        self.login.is_some()
-    }
-
-    /// Whoever it is without having said anything: by its certificate.
-    pub(crate) fn log_in_silently(&mut self) {
-        let by_certificate = |guard: &Guard| guard.by_certificate(self.certificate?);
-        self.login = self.guard.and_then(by_certificate);
-    }
-
-    /// Who it is, if that is known.
-    pub(crate) fn principal(&self) -> Option<Text> {
-        self.login.as_ref().map(|login| login.principal.name.clone())
-    }
-
-    fn stats(&self, table: &Table) -> Stats {
-        match table.query(self.clock.now(), &Query::Stats) {
-            keylatch_table::Answer::Stats(stats) => stats,
-            other => unreachable!("statistics were asked for: {other:?}"),
-        }
-    }
-
-    /// For Prometheus.
-    pub(crate) fn metrics(&self) -> String {
-        let table = self.table.lock();
-        metrics::render(&self.stats(&table), table.tally(), &self.about)
-    }
-
-    /// The longest waits and holds, as JSON.
-    pub(crate) fn longest(&self) -> String {
-        let table = self.table.lock();
-        let list = |longest: &keylatch_table::Longest| {
-            let one = |long: &keylatch_table::Long| serde_json::json!({"ms": long.ms, "name": &*long.name, "owner": &*long.owner});
-            longest.iter().map(one).collect::<Vec<_>>()
-        };
-        let tally = table.tally();
-        let (waits, holds) = (list(&tally.longest_waits), list(&tally.longest_holds));
-        serde_json::json!({"waits": waits, "holds": holds}).to_string()
-    }
-
-    /// Whether new locks are taken; and why, or why not.
-    pub(crate) fn readiness(&self, verbose: bool) -> (bool, String) {
-        let (ready, full) = (!self.about.full, self.about.full);
-        let mut text = String::from(if ready { "ready\n" } else { "not ready\n" });
-        if verbose || !ready {
-            let log = match (self.about.durable, full) {
-                (false, _) => "log: off, locks are in memory only",
-                (true, false) => "log: ok",
-                (true, true) => "log: its disk is full, no new locks until there is room",
-            };
-            let table = self.table.lock();
-            let stats = self.stats(&table);
-            let (connections, held, waiting) = (self.about.connections, stats.held, stats.waiting);
-            let _ = writeln!(
-                text,
-                "{log}\nconnections: {connections}\nheld: {held}\nwaiting: {waiting}"
-            );
-        }
-        (ready, text)
-    }
-
-    pub(crate) fn info(&self) -> String {
-        let stats = self.stats(&self.table.lock());
-        format!(
-            "# Server\r\nkeylatch_version:{}\r\nprocess_id:{}\r\n# Locks\r\nheld:{}\r\nwaiting:{}\r\n\
-             resources:{}\r\nowners:{}\r\nended_remembered:{}\r\nlast_token:{}\r\ntable_time_ms:{}\r\n",
-            env!("CARGO_PKG_VERSION"),
-            std::process::id(),
-            stats.held,
-            stats.waiting,
-            stats.resources,
-            stats.owners,
-            stats.ended,
-            stats.token,
-            stats.now,
-        )
-    }
-}
-
 pub(crate) struct Turns {
     config: Config,
     certificates: Option<Certificates>,
@@ -257,6 +116,8 @@ pub(crate) struct Turns {
     guard: Option<Guard>,
     /// The log's disk is full: no new acquisitions.
     pub(crate) full: bool,
+    /// When it was last said that the table is full.
+    reported: Option<Instant>,
     /// Changes of our own that found no room in the log.
     later: Vec<Command>,
 }
@@ -293,6 +154,7 @@ impl Turns {
             swept: Instant::now(),
             guard,
             full: false,
+            reported: None,
             later: Vec::new(),
         })
     }
@@ -300,57 +162,6 @@ impl Turns {
     /// Whether there is something to do without waiting for anyone.
     pub(crate) fn is_busy(&self) -> bool {
         !self.again.is_empty() || !self.shaking.is_empty()
-    }
-
-    /// Takes everyone who waits at the door. False if some had to be left there: nobody says when
-    /// they can be let in, so it has to be tried again.
-    pub(crate) fn accept(&mut self, listener: &TcpListener, speaks: fn() -> Speaks) -> bool {
-        loop {
-            match listener.accept() {
-                Ok((stream, address)) => self.welcome(stream, address, speaks()),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    // Out of descriptors, most likely; others may be closed by and by.
-                    tracing::warn!(%error, "a connection could not be accepted");
-                    return false;
-                }
-            }
-        }
-    }
-
-    fn welcome(&mut self, mut stream: TcpStream, address: SocketAddr, speaks: Speaks) {
-        let certificates = match speaks {
-            Speaks::Enqueue(_) => None,
-            Speaks::Resp(_) | Speaks::Http(_) => self.certificates.as_ref(),
-        };
-        if self.connections.len() >= self.config.connections {
-            if certificates.is_some() {
-                // It could not be read before a handshake, which is what there is no room for.
-                return;
-            }
-            let text = "too many connections; close some or raise `connections`";
-            drop(io::Write::write(&mut stream, &speaks.error("LIMIT", text)));
-            return;
-        }
-        drop(stream.set_nodelay(true));
-        let entry = self.connections.vacant_entry();
-        let token = Token(entry.key() + FIRST_CONNECTION);
-        if let Err(error) = self.registry.register(&mut stream, token, Interest::READABLE) {
-            tracing::warn!(%error, "a connection could not be registered");
-            return;
-        }
-        let transport = match certificates {
-            None => Transport::Plain(stream),
-            Some(certificates) => match Transport::tls(stream, certificates.config()) {
-                Ok(transport) => transport,
-                Err(error) => return tracing::warn!(%error, "TLS could not begin"),
-            },
-        };
-        self.last += 1;
-        let id = ConnectionId { at: entry.key(), number: self.last };
-        let shown = address.to_string().into();
-        entry.insert(Connection::new(id, transport, speaks, shown, address.ip()));
     }
 
     /// The socket of a connection can be read or written. If the other side is done, its end is
@@ -391,27 +202,6 @@ impl Turns {
                 worked += usize::from(self.shake(id));
             }
         }
-    }
-
-    /// Goes on with the handshake of a connection. True if that took cryptography.
-    fn shake(&mut self, id: ConnectionId) -> bool {
-        let connection = &mut self.connections[id.at];
-        connection.queued = false;
-        let (shaken, worked) = connection.transport.handshake();
-        if connection.transport.has_unsent() {
-            self.dirty.push(id.at);
-        }
-        match shaken {
-            Shaken::Done => {
-                let peer = connection.transport.peer();
-                tracing::debug!(shown = %connection.shown, peer, "a handshake is done");
-                self.receive(id.at);
-            }
-            Shaken::Waits => connection.readable = false,
-            Shaken::More => self.again(id),
-            Shaken::Failed => self.close(id.at),
-        }
-        worked
     }
 
     /// Looks at a connection again before anyone is waited for. It stands in line at most once.
@@ -745,128 +535,6 @@ impl Turns {
         // The list keeps its room.
         if self.dirty.is_empty() {
             self.dirty = dirty;
-        }
-    }
-
-    /// The other side has nothing more to say. What it is still owed is sent.
-    fn end(&mut self, at: usize) {
-        let connection = &mut self.connections[at];
-        if connection.held_back || connection.queued {
-            // There is more to take first; the end is read once more then.
-            return;
-        }
-        let last_words = match &connection.speaks {
-            Speaks::Enqueue(session) => session.last_words(),
-            Speaks::Resp(_) | Speaks::Http(_) => None,
-        };
-        if let Some(words) = last_words {
-            self.say(at, words);
-        }
-        let connection = &mut self.connections[at];
-        if connection.blocked || (connection.open == 0 && !connection.has_unsent()) {
-            return self.close(at);
-        }
-        connection.closing = true;
-        self.dirty.push(at);
-    }
-
-    fn close(&mut self, at: usize) {
-        let mut connection = self.connections.remove(at);
-        connection.transport.say_goodbye();
-        drop(self.registry.deregister(connection.transport.stream()));
-        let (waiting, held) = (connection.waiting, connection.held);
-        let alone = self.outbox.leave(connection.id, waiting, held);
-        if !alone.is_empty() {
-            let grace_ms = match connection.speaks {
-                Speaks::Resp(_) | Speaks::Http(_) => self.config.grace.as_millis() as u64,
-                Speaks::Enqueue(_) => 0,
-            };
-            self.propose(Command::Detach(Detach { ids: Some(alone), grace_ms }));
-        }
-    }
-
-    /// The server is about to stop. Clients of the enqueue protocol never notice the end of a
-    /// connection, and those of HTTP expect an answer, so those that wait are told.
-    pub(crate) fn dismiss_waiters(&mut self) {
-        // Who has not even agreed on TLS has asked for nothing, and is not waited for.
-        self.shaking.clear();
-        let waits = |connection: &Connection| {
-            connection.blocked && !matches!(connection.speaks, Speaks::Resp(_))
-        };
-        let waiting: Vec<usize> =
-            self.connections.iter().filter(|(_, c)| waits(c)).map(|(at, _)| at).collect();
-        for at in waiting {
-            let connection = &mut self.connections[at];
-            let text = connection.speaks.error("STOPPING", "the server is stopping");
-            connection.out().extend_from_slice(&text);
-            connection.send();
-            self.close(at);
-        }
-    }
-
-    /// Cuts off those who have been silent for too long. Once a second is often enough.
-    pub(crate) fn sweep(&mut self) {
-        let now = self.began;
-        if now - self.swept < std::time::Duration::from_secs(1) {
-            return;
-        }
-        self.swept = now;
-        if let Some(certificates) = &mut self.certificates {
-            certificates.read_if_changed();
-        }
-        let Config { handshake, incomplete, idle, .. } = self.config;
-        let silent = |connection: &mut Connection| {
-            let since = now - connection.active;
-            let busy = connection.open > 0
-                || !connection.waiting.is_empty()
-                || !connection.held.is_empty()
-                || connection.subscribed;
-            connection.is_slow(now, incomplete)
-                || (!connection.greeted && since > handshake)
-                || (!idle.is_zero() && !busy && since > idle)
-        };
-        let all = self.connections.iter_mut();
-        let cut: Vec<usize> =
-            all.filter_map(|(at, connection)| silent(connection).then_some(at)).collect();
-        for at in cut {
-            self.close(at);
-        }
-        self.answer_before_proxies_give_up(now);
-        self.watch_access();
-    }
-
-    /// Those who have waited for an answer over HTTP for long are told that they still wait.
-    fn answer_before_proxies_give_up(&mut self, now: Instant) {
-        let most = self.config.http_answer;
-        let long = |connection: &Connection| match &connection.speaks {
-            Speaks::Http(http::Session { waiting: Some(waiting) }) if connection.blocked => {
-                now.saturating_duration_since(waiting.since) >= most
-            }
-            _ => false,
-        };
-        let all = self.connections.iter();
-        let long: Vec<usize> = all.filter(|(_, one)| long(one)).map(|(at, _)| at).collect();
-        for at in long {
-            let connection = &mut self.connections[at];
-            let Speaks::Http(session) = &mut connection.speaks else { continue };
-            let mut answer = Vec::new();
-            let meta = http::write_still_waiting(session, &mut answer);
-            connection.out().extend_from_slice(&answer);
-            connection.blocked = false;
-            connection.closing |= meta.close;
-            let (id, waiting) = (connection.id, std::mem::take(&mut connection.waiting));
-            let alone = self.outbox.leave(id, waiting, []);
-            let grace_ms = most.as_millis() as u64;
-            self.propose(Command::Detach(Detach { ids: Some(alone), grace_ms }));
-            self.dirty.push(at);
-            self.again(id);
-        }
-    }
-
-    /// The server ends here: inside of TLS an end that is not announced looks like an attack.
-    pub(crate) fn say_goodbye(&mut self) {
-        for (_, connection) in &mut self.connections {
-            connection.transport.say_goodbye();
         }
     }
 

@@ -1,11 +1,16 @@
 //! The end of a turn: answers to those who asked, and events to those they concern.
 
-use keylatch_table::{Applied, Command, Detach, Event, Reply, RequestId};
+use std::time::{Duration, Instant};
+
+use keylatch_table::{Applied, Command, Detach, Error, Event, Query, Reply, RequestId, What};
 
 use super::{Batch, Turns, Work};
 use crate::connection::{Connection, ConnectionId};
 use crate::listener::{Answer, Speaks, enqueue, http, resp};
 use crate::outbox::{Concerned, Waiter};
+
+/// How often it is said that the table is full.
+const REPORT_EVERY: Duration = Duration::from_secs(60);
 
 impl Turns {
     /// Everyone gets an answer. The changes have been applied, with these outcomes.
@@ -92,6 +97,9 @@ impl Turns {
     }
 
     pub(super) fn answer(&mut self, id: ConnectionId, answer: &Answer, reply: &Reply) {
+        if let Reply::Error(Error::TooMany(what, most)) = reply {
+            self.report_full(*what, *most);
+        }
         // A lock request, and whether its connection goes on while it waits.
         let lock = match answer {
             Answer::Resp(resp::Answer::Lock { id, asynchronous }) => Some((id, *asynchronous)),
@@ -132,6 +140,24 @@ impl Turns {
             }
         }
         self.answered(id);
+    }
+
+    /// Somebody has to know who fills the table; once a minute is enough.
+    fn report_full(&mut self, what: What, most: u64) {
+        if !matches!(
+            what,
+            What::Requests | What::RequestsOfOwner | What::RequestsOfName | What::Waiters
+        ) || self.reported.is_some_and(|at| at.elapsed() < REPORT_EVERY)
+        {
+            return;
+        }
+        self.reported = Some(Instant::now());
+        let found = self.table.lock().query(self.clock.now(), &Query::TopOwners(5));
+        let keylatch_table::Answer::Owners(owners) = found else { return };
+        let owners: Vec<String> =
+            owners.iter().map(|(owner, requests)| format!("{owner}: {requests}")).collect();
+        let owners = owners.join(", ");
+        tracing::warn!(%what, most, owners, "the table is full; these have the most requests");
     }
 
     /// Keeps in mind who is to be told what becomes of a lock request.

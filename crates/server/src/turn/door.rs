@@ -1,0 +1,86 @@
+//! How connections come: accepted, and inside of TLS after a handshake.
+
+use std::io;
+use std::net::SocketAddr;
+
+use mio::net::{TcpListener, TcpStream};
+use mio::{Interest, Token};
+
+use super::{FIRST_CONNECTION, Turns};
+use crate::connection::{Connection, ConnectionId};
+use crate::listener::Speaks;
+use crate::transport::{Shaken, Transport};
+
+impl Turns {
+    /// Takes everyone who waits at the door. False if some had to be left there: nobody says when
+    /// they can be let in, so it has to be tried again.
+    pub(crate) fn accept(&mut self, listener: &TcpListener, speaks: fn() -> Speaks) -> bool {
+        loop {
+            match listener.accept() {
+                Ok((stream, address)) => self.welcome(stream, address, speaks()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    // Out of descriptors, most likely; others may be closed by and by.
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    return false;
+                }
+            }
+        }
+    }
+
+    fn welcome(&mut self, mut stream: TcpStream, address: SocketAddr, speaks: Speaks) {
+        let certificates = match speaks {
+            Speaks::Enqueue(_) => None,
+            Speaks::Resp(_) | Speaks::Http(_) => self.certificates.as_ref(),
+        };
+        if self.connections.len() >= self.config.connections {
+            if certificates.is_some() {
+                // It could not be read before a handshake, which is what there is no room for.
+                return;
+            }
+            let text = "too many connections; close some or raise `connections`";
+            drop(io::Write::write(&mut stream, &speaks.error("LIMIT", text)));
+            return;
+        }
+        drop(stream.set_nodelay(true));
+        let entry = self.connections.vacant_entry();
+        let token = Token(entry.key() + FIRST_CONNECTION);
+        if let Err(error) = self.registry.register(&mut stream, token, Interest::READABLE) {
+            tracing::warn!(%error, "a connection could not be registered");
+            return;
+        }
+        let transport = match certificates {
+            None => Transport::Plain(stream),
+            Some(certificates) => match Transport::tls(stream, certificates.config()) {
+                Ok(transport) => transport,
+                Err(error) => return tracing::warn!(%error, "TLS could not begin"),
+            },
+        };
+        self.last += 1;
+        let id = ConnectionId { at: entry.key(), number: self.last };
+        let shown = address.to_string().into();
+        entry.insert(Connection::new(id, transport, speaks, shown, address.ip()));
+    }
+
+    /// Goes on with the handshake of a connection. True if that took cryptography.
+    pub(super) fn shake(&mut self, id: ConnectionId) -> bool {
+        let connection = &mut self.connections[id.at];
+        connection.queued = false;
+        let (shaken, worked) = connection.transport.handshake();
+        if connection.transport.has_unsent() {
+            self.dirty.push(id.at);
+        }
+        match shaken {
+            Shaken::Done => {
+                let peer = connection.transport.peer();
+                tracing::debug!(shown = %connection.shown, peer, "a handshake is done");
+                self.receive(id.at);
+            }
+            Shaken::Waits => connection.readable = false,
+            Shaken::More => self.again(id),
+            Shaken::Failed => self.close(id.at),
+        }
+        worked
+    }
+}
