@@ -85,6 +85,7 @@ fn status(error: &anyhow::Error) -> (&'static str, Option<&Lost>) {
             LockError::Ended(_) => "ended",
             LockError::Cancelled => "cancelled",
             LockError::Invalid(_) => "invalid",
+            LockError::Denied(_) => "denied",
             LockError::Unreachable(_) => "unreachable",
             LockError::Unknown(_) => "unknown",
         };
@@ -94,6 +95,7 @@ fn status(error: &anyhow::Error) -> (&'static str, Option<&Lost>) {
         return match error {
             RenewError::Lost(lost) => ("lost", Some(lost)),
             RenewError::Invalid(_) => ("invalid", None),
+            RenewError::Denied(_) => ("denied", None),
             RenewError::Unknown(_) => ("unknown", None),
         };
     }
@@ -102,6 +104,7 @@ fn status(error: &anyhow::Error) -> (&'static str, Option<&Lost>) {
             PromoteError::Busy(_) => ("busy", None),
             PromoteError::Lost(lost) => ("lost", Some(lost)),
             PromoteError::Invalid(_) => ("invalid", None),
+            PromoteError::Denied(_) => ("denied", None),
             PromoteError::Unknown(_) => ("unknown", None),
         };
     }
@@ -110,10 +113,12 @@ fn status(error: &anyhow::Error) -> (&'static str, Option<&Lost>) {
             ConnectError::Configuration(_) | ConnectError::Url(_) => "invalid",
             ConnectError::Unreachable(_) => "unreachable",
             ConnectError::Refused(_) => "refused",
+            ConnectError::Denied(_) => "denied",
         }
     } else if let Some(error) = error.downcast_ref::<ListError>() {
         match error {
             ListError::Refused(_) => "refused",
+            ListError::Denied(_) => "denied",
             ListError::Unreachable(_) => "unreachable",
         }
     } else if let Some(NotReleased(released)) = error.downcast_ref() {

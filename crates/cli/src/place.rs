@@ -1,6 +1,6 @@
 //! Where the locks are, and how what is found out is said: the options of every command over a URL.
 
-use std::fmt::Display;
+use std::fmt::{self, Debug, Display, Formatter};
 use std::io::{self, Write};
 
 use anyhow::Result;
@@ -13,16 +13,24 @@ use crate::signals;
 /// The exit code of a lock that is busy or timed out, as in `sysexits.h` (try again later).
 pub(crate) const BUSY: u8 = 75;
 
-#[derive(Args, Debug)]
+#[derive(Args)]
 pub(crate) struct Place {
     /// Where the locks are: keylatch://HOST:PORT[,HOST:PORT..], redis://HOST:PORT or sqlite:PATH; with
-    /// TLS, `keylatchs://HOST:PORT?ca=PATH&cert=PATH&key=PATH`. [default: `KEYLATCH_URL`, or
+    /// TLS, `keylatchs://HOST:PORT?ca=PATH&cert=PATH&key=PATH`. A server that wants a token has it from
+    /// `keylatch://:TOKEN@HOST:PORT`, or else from `KEYLATCH_TOKEN`. [default: `KEYLATCH_URL`, or
     /// `url` in ~/.config/keylatch/config.toml, or a file in the user's state directory]
     // Not read by clap: its help would show what may have a password in it.
     #[arg(long, value_name = "URL")]
     url: Option<String>,
     #[command(flatten)]
     form: Form,
+}
+
+/// Without the URL, which may have a token in it.
+impl Debug for Place {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Place").field("form", &self.form).finish_non_exhaustive()
+    }
 }
 
 /// How what is found out is said.

@@ -30,7 +30,8 @@ Examples:
   keylatch run migrate -- sh -c 'psql -v token=$KEYLATCH_TOKEN -f up.sql'
 
 The command has KEYLATCH_KEY, KEYLATCH_ID and KEYLATCH_TOKEN in its environment; the token is larger
-than that of every earlier holder, so give it to what you write to. The lease is renewed while the
+than that of every earlier holder, so give it to what you write to. It is not the one that a server
+knows you by: a command that uses locks itself has that from KEYLATCH_URL. The lease is renewed while the
 command runs. If the lock is lost, or is about to be because nobody answers, the command and
 everything it started in its process group is stopped: TERM, then KILL, before the lease ends.
 

@@ -20,6 +20,9 @@ pub enum ConnectError {
     /// Somebody answers, and it is not what was expected.
     #[error("{0}")]
     Refused(String),
+    /// Who we are is not accepted: a token or a certificate is missing, or is not known there.
+    #[error("not allowed: {0}")]
+    Denied(String),
 }
 
 /// Why a lock was not granted.
@@ -43,6 +46,9 @@ pub enum LockError {
     /// The request itself is wrong, or beyond a bound.
     #[error("{0}")]
     Invalid(String),
+    /// Who we are is not accepted, or we have no right to this; trying again does not help.
+    #[error("not allowed: {0}")]
+    Denied(String),
     /// Nobody was reached in time, so nothing has happened.
     #[error("{0}")]
     Unreachable(String),
@@ -63,6 +69,9 @@ pub enum PromoteError {
     /// A lock of this mode cannot be promoted.
     #[error("{0}")]
     Invalid(String),
+    /// Who we are is not accepted, or we have no right to this; trying again does not help.
+    #[error("not allowed: {0}")]
+    Denied(String),
     /// It was sent, and the answer is not known.
     #[error("the outcome is not known: {0}")]
     Unknown(String),
@@ -77,6 +86,9 @@ pub enum RenewError {
     /// The request itself is wrong, or beyond a bound.
     #[error("{0}")]
     Invalid(String),
+    /// Who we are is not accepted, or we have no right to this; trying again does not help.
+    #[error("not allowed: {0}")]
+    Denied(String),
     /// It was sent, and the answer is not known.
     #[error("the outcome is not known: {0}")]
     Unknown(String),
@@ -88,6 +100,9 @@ pub enum ListError {
     /// Refused, and why.
     #[error("{0}")]
     Refused(String),
+    /// Who we are is not accepted, or we have no right to this; trying again does not help.
+    #[error("not allowed: {0}")]
+    Denied(String),
     /// No answer came in time.
     #[error("{0}")]
     Unreachable(String),

@@ -86,7 +86,9 @@ impl Keeper {
             }
             Renewed::Lost(lost) => self.lose(&hold.id, lost),
             // It is tried again until the lease is over.
-            Renewed::Refused(reason) => tracing::warn!(reason, "a renewal was refused"),
+            Renewed::Refused(reason) | Renewed::Denied(reason) => {
+                tracing::warn!(reason, "a renewal was refused");
+            }
         }
     }
 }

@@ -68,7 +68,8 @@ impl Locks {
     }
 
     /// Opens what a URL names: `memory:`, `sqlite:PATH`, `redis://HOST:PORT` or
-    /// `keylatch://HOST:PORT[,HOST:PORT...]`.
+    /// `keylatch://[:TOKEN@]HOST:PORT[,HOST:PORT...]`. A lock server whose URL has no token is shown that
+    /// of the variable `KEYLATCH_TOKEN`, if there is one.
     ///
     /// To be called inside of a tokio runtime, which then also renews what is held.
     pub async fn connect(url: &str) -> Result<Locks, ConnectError> {
@@ -141,6 +142,7 @@ impl Locks {
             Some(Renewed::Until(end)) => Ok(end.map(Moment::left)),
             Some(Renewed::Lost(lost)) => Err(RenewError::Lost(lost)),
             Some(Renewed::Refused(reason)) => Err(RenewError::Invalid(reason)),
+            Some(Renewed::Denied(reason)) => Err(RenewError::Denied(reason)),
             None => Err(RenewError::Unknown("no answer came in time".into())),
         }
     }

@@ -14,9 +14,19 @@ use crate::error::ConnectError;
 /// The variable that says where the locks are.
 pub const URL: &str = "KEYLATCH_URL";
 
+/// The variable that has the token for a lock server, if its URL has none. Inside of `keylatch run`
+/// it is the fencing token of the lock, a number, which is never taken for one.
+pub const TOKEN: &str = "KEYLATCH_TOKEN";
+
 /// Where the locks are if nobody says.
 pub fn url() -> Result<String, ConnectError> {
     url_in(&|name| std::env::var_os(name))
+}
+
+/// The token for a lock server whose URL has none.
+#[cfg(feature = "server")]
+pub(crate) fn token() -> Result<Option<String>, ConnectError> {
+    token_in(&|name| std::env::var_os(name))
 }
 
 /// The user's own directory for what is kept between runs (`$XDG_STATE_HOME/keylatch`, or
@@ -39,6 +49,19 @@ fn url_in(environment: Environment<'_>) -> Result<String, ConnectError> {
         return Ok(url);
     }
     default_url(environment)
+}
+
+#[cfg(feature = "server")]
+fn token_in(environment: Environment<'_>) -> Result<Option<String>, ConnectError> {
+    let token = environment(TOKEN).map(OsString::into_string);
+    match token.unwrap_or_else(|| Ok(String::new())) {
+        Ok(token) if token.starts_with("klt_") => Ok(Some(token)),
+        Ok(number) if number.bytes().all(|byte| byte.is_ascii_digit()) => Ok(None),
+        // Not shown: it may be a token all the same.
+        _ => Err(ConnectError::Configuration(format!(
+            "{TOKEN} is not the token of a lock server: those begin with klt_"
+        ))),
+    }
 }
 
 /// As the XDG base directories have it: a path that is not absolute counts as none.
@@ -142,6 +165,18 @@ mod tests {
             let error = found(Some(config), &[]).unwrap_err();
             assert!(error.contains(reason), "{error}");
         }
+    }
+
+    #[cfg(feature = "server")]
+    #[test]
+    fn a_fencing_token_is_no_token_for_a_server() {
+        let token = |value: &str| token_in(&|_| Some(value.into()));
+        assert_eq!(token("klt_1_secret"), Ok(Some("klt_1_secret".into())));
+        assert_eq!(token("17"), Ok(None));
+        assert_eq!(token(""), Ok(None));
+        assert_eq!(token_in(&|_| None), Ok(None));
+        let error = token("secret").unwrap_err().to_string();
+        assert!(error.contains("begin with klt_") && !error.contains("secret"), "{error}");
     }
 
     #[test]

@@ -35,6 +35,8 @@ pub(crate) enum Renewed {
     Lost(Lost),
     /// Not carried out, and why.
     Refused(String),
+    /// Not allowed, and why.
+    Denied(String),
 }
 
 /// A holder that has lost its lock.
@@ -110,8 +112,16 @@ pub(crate) async fn connect(
 }
 
 pub(crate) fn unknown(url: &str) -> ConnectError {
+    // What stands before the last `@` may be a password.
+    let shown = match url.rsplit_once('@') {
+        Some((before, after)) => {
+            let scheme = before.split_once(':').map_or("", |(scheme, _)| scheme);
+            format!("{scheme}://..@{after}")
+        }
+        None => url.into(),
+    };
     ConnectError::Url(format!(
-        "'{url}' names no strategy: there are memory:, sqlite:PATH, redis:// (rediss:// with TLS, \
+        "'{shown}' names no strategy: there are memory:, sqlite:PATH, redis:// (rediss:// with TLS, \
          redis+sentinel://), postgres://, etcd:// (etcds://) and keylatch://HOST:PORT[,HOST:PORT...] \
          (keylatchs://)"
     ))

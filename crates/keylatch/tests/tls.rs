@@ -3,56 +3,17 @@
 mod common;
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::authority::{Authority, Identity};
 use common::{HANG, Running, eventually};
 use keylatch::{ConnectError, Event, LockError, Locks, LocksQuery, Lost};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::crypto::ring::default_provider;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
-
-/// An authority, and where its certificate is.
-struct Authority {
-    issuer: CertifiedIssuer<'static, KeyPair>,
-    file: PathBuf,
-}
-
-/// A certificate and its key, as files and as they are.
-struct Identity {
-    cert: PathBuf,
-    key: PathBuf,
-    chain: Vec<CertificateDer<'static>>,
-    private: PrivateKeyDer<'static>,
-}
-
-impl Authority {
-    fn new(dir: &Path, name: &str) -> Authority {
-        let mut params = CertificateParams::new([]).unwrap();
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-        let file = dir.join(format!("{name}.pem"));
-        std::fs::write(&file, issuer.pem()).unwrap();
-        Authority { issuer, file }
-    }
-
-    fn identity(&self, dir: &Path, names: &[&str]) -> Identity {
-        let names: Vec<String> = names.iter().map(|name| (*name).into()).collect();
-        let (cert, key) = (dir.join(&names[0]), dir.join(format!("{}.key", names[0])));
-        let pair = KeyPair::generate().unwrap();
-        let signed = CertificateParams::new(names).unwrap().signed_by(&pair, &self.issuer).unwrap();
-        std::fs::write(&cert, signed.pem()).unwrap();
-        std::fs::write(&key, pair.serialize_pem()).unwrap();
-        let private = PrivatePkcs8KeyDer::from(pair.serialize_der()).into();
-        Identity { cert, key, chain: vec![signed.der().clone()], private }
-    }
-}
 
 /// Ends TLS in front of a server. With `clients`, only for those whose certificate comes from there.
 async fn proxy(to: SocketAddr, us: Identity, clients: Option<&Authority>) -> SocketAddr {

@@ -3,6 +3,7 @@
 //! and what is held or waited for is attached to the new connection.
 
 mod events;
+mod hello;
 mod link;
 mod read;
 #[cfg(feature = "tls")]
@@ -60,12 +61,16 @@ pub(crate) enum Failure {
     NotSent(String),
     /// It was, and may have happened.
     Unknown(String),
+    /// We are not let in any more.
+    Denied(String),
 }
 
-impl Failure {
-    fn text(self) -> String {
-        let (Failure::NotSent(text) | Failure::Unknown(text)) = self;
-        text
+impl From<Failure> for ListError {
+    fn from(failure: Failure) -> ListError {
+        match failure {
+            Failure::NotSent(text) | Failure::Unknown(text) => ListError::Unreachable(text),
+            Failure::Denied(text) => ListError::Denied(text),
+        }
     }
 }
 
@@ -126,7 +131,13 @@ impl Strategy for Server {
         let mut words = vec!["RENEW", &id];
         words.extend(lease.iter().flat_map(|lease| ["LEASE", lease]));
         let receiver = self.command(&words);
-        Box::pin(async move { read::renewed(&answer(receiver).await.ok()?, since) })
+        Box::pin(async move {
+            match answer(receiver).await {
+                Ok(value) => read::renewed(&value, since),
+                Err(Failure::Denied(text)) => Some(Renewed::Denied(text)),
+                Err(Failure::NotSent(_) | Failure::Unknown(_)) => None,
+            }
+        })
     }
 
     fn promote(&self, id: &RequestId) -> Pending<Result<Granted, PromoteError>> {
@@ -137,7 +148,10 @@ impl Strategy for Server {
         Box::pin(async move {
             match answer(receiver).await {
                 Ok(value) => read::promoted(&value, since),
-                Err(failure) => Err(PromoteError::Unknown(failure.text())),
+                Err(Failure::Denied(text)) => Err(PromoteError::Denied(text)),
+                Err(Failure::NotSent(text) | Failure::Unknown(text)) => {
+                    Err(PromoteError::Unknown(text))
+                }
             }
         })
     }
@@ -164,7 +178,7 @@ impl Strategy for Server {
         Box::pin(async move {
             match answer(receiver).await {
                 Ok(value) => read::entries(&value),
-                Err(failure) => Err(ListError::Unreachable(failure.text())),
+                Err(failure) => Err(failure.into()),
             }
         })
     }
@@ -174,9 +188,9 @@ impl Strategy for Server {
         Box::pin(async move {
             match answer(receiver).await {
                 Ok(Value::Integer(count)) => Ok(count == 1),
-                Ok(Value::Error(text)) => Err(ListError::Refused(text)),
+                Ok(Value::Error(text)) => Err(read::refused(text)),
                 Ok(other) => Err(ListError::Refused(format!("not an answer: {other:?}"))),
-                Err(failure) => Err(ListError::Unreachable(failure.text())),
+                Err(failure) => Err(failure.into()),
             }
         })
     }

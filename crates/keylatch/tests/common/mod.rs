@@ -1,6 +1,7 @@
 //! Places where locks can be, started for a test.
 #![allow(dead_code)] // every test file uses some of it
 
+pub(crate) mod authority;
 pub(crate) mod etcd;
 pub(crate) mod postgres;
 pub(crate) mod redis;
@@ -68,14 +69,21 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(data: Option<&Path>, address: Option<SocketAddr>) -> Running {
-        let free = SocketAddr::from(([127, 0, 0, 1], 0));
-        let config = Config {
-            data: data.map(Into::into),
-            resp: Some(address.unwrap_or(free)),
+        Running::with(|config| {
+            config.data = data.map(Into::into);
+            config.resp = address.or(config.resp);
+        })
+    }
+
+    /// In memory, and where there is room, unless it is told otherwise.
+    pub(crate) fn with(change: impl FnOnce(&mut Config)) -> Running {
+        let mut config = Config {
+            resp: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
             enqueue: None,
             http: None,
             ..Config::default()
         };
+        change(&mut config);
         // On a thread of its own: a durable one has a runtime of its own.
         let (send, started) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {

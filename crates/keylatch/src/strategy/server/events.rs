@@ -6,9 +6,9 @@ use serde_json::Value as Json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 
-use super::encode;
 use super::way::{BACK_OFF, Stream, Way};
-use crate::error::ListError;
+use super::{encode, read};
+use crate::error::{ConnectError, ListError};
 use crate::event::{BEHIND, Event, Subject};
 use crate::guard::Lost;
 
@@ -17,7 +17,10 @@ type Subscribed = oneshot::Sender<Result<(), ListError>>;
 /// Subscribed when it resolves, so nothing that happens later is missed.
 pub(super) async fn watch(mut way: Way) -> Result<mpsc::Receiver<Event>, ListError> {
     let (events, receiver) = mpsc::channel(BEHIND);
-    let stream = way.connect().await.map_err(|error| ListError::Unreachable(error.to_string()))?;
+    let stream = way.connect().await.map_err(|error| match error {
+        ConnectError::Denied(reason) => ListError::Denied(reason),
+        other => ListError::Unreachable(other.to_string()),
+    })?;
     let (subscribed, answer) = oneshot::channel();
     tokio::spawn(run(way, stream, events, subscribed));
     let ended = || Err(ListError::Unreachable("the connection was closed".into()));
@@ -32,7 +35,12 @@ async fn run(mut way: Way, first: Stream, events: mpsc::Sender<Event>, subscribe
     loop {
         let connected = match stream.take() {
             Some(stream) => Some(stream),
-            None => way.connect().await.ok(),
+            None => match way.connect().await {
+                Ok(stream) => Some(stream),
+                // Whoever watches is told by the end of the events.
+                Err(ConnectError::Denied(reason)) => return not_any_more(&reason),
+                Err(_) => None,
+            },
         };
         if let Some(stream) = connected {
             let again = subscribed.is_none();
@@ -44,10 +52,13 @@ async fn run(mut way: Way, first: Stream, events: mpsc::Sender<Event>, subscribe
             if subscribed.take().is_some() {
                 return;
             }
-            if served {
-                back_off = least;
-            } else if again {
-                tracing::debug!("the events of the server are not heard");
+            match served {
+                Served::Subscribed => back_off = least,
+                Served::Denied(reason) => return not_any_more(&reason),
+                Served::Nothing if again => {
+                    tracing::debug!("the events of the server are not heard");
+                }
+                Served::Nothing => {}
             }
         }
         tokio::select! {
@@ -57,33 +68,46 @@ async fn run(mut way: Way, first: Stream, events: mpsc::Sender<Event>, subscribe
     }
 }
 
-/// Until the connection is lost. Whether it was subscribed.
+/// How a connection went.
+enum Served {
+    Subscribed,
+    Nothing,
+    /// It may not be subscribed.
+    Denied(String),
+}
+
+fn not_any_more(reason: &str) {
+    tracing::warn!(reason, "the events of the server may not be heard any more");
+}
+
+/// Until the connection is lost.
 async fn serve(
     mut stream: Stream,
     events: &mpsc::Sender<Event>,
     subscribed: &mut Option<Subscribed>,
-) -> bool {
+) -> Served {
     let mut input = Vec::new();
-    let mut heard = false;
+    let mut heard = Served::Nothing;
     let (mut reader, mut writer) = stream.split();
     let subscribe = encode(&["SUBSCRIBE", "keylatch:events"]);
     if writer.write_all(&subscribe).await.is_err() || writer.flush().await.is_err() {
-        return false;
+        return heard;
     }
     loop {
         let mut taken = 0;
         while let Ok(Some((value, count))) = read_value(&input[taken..]) {
             taken += count;
             if let Value::Error(text) = value {
+                let denied = read::denied(&text);
                 if let Some(subscribed) = subscribed.take() {
-                    drop(subscribed.send(Err(ListError::Refused(text))));
+                    drop(subscribed.send(Err(read::refused(text))));
                 }
-                return heard;
+                return denied.map_or(heard, Served::Denied);
             }
             let (Value::Array(words) | Value::Push(words)) = value else { continue };
             let told = match words.first() {
                 Some(first) if first.is("subscribe") => {
-                    heard = true;
+                    heard = Served::Subscribed;
                     // What happened while nobody listened is not told again.
                     match subscribed.take() {
                         Some(subscribed) => {
@@ -94,7 +118,7 @@ async fn serve(
                     }
                 }
                 Some(first) if first.is("message") => {
-                    words.get(2).and_then(Value::text).and_then(read)
+                    words.get(2).and_then(Value::text).and_then(event)
                 }
                 _ => None,
             };
@@ -113,7 +137,7 @@ async fn serve(
 }
 
 /// `None` for an event that is not known here.
-fn read(text: &str) -> Option<Event> {
+fn event(text: &str) -> Option<Event> {
     let event: Json = serde_json::from_str(text).ok()?;
     let id = RequestId::new(event["id"].as_str()?);
     Some(match event["event"].as_str()? {
@@ -130,7 +154,7 @@ fn read(text: &str) -> Option<Event> {
             id,
             token: event["token"].as_u64()?,
             lost: Lost::from_cause(
-                super::read::cause_of(event["cause"].as_str()?)?,
+                read::cause_of(event["cause"].as_str()?)?,
                 event["reason"].as_str().map(Into::into),
             ),
             subject: subject(&event)?,

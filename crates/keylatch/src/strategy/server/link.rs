@@ -15,7 +15,7 @@ use super::read::{self, Outcome};
 use super::way::{BACK_OFF, Stream, Way};
 use super::{Failure, PATIENCE, encode};
 use crate::clock::Moment;
-use crate::error::LockError;
+use crate::error::{ConnectError, LockError};
 
 type LockSender = oneshot::Sender<Result<Granted, LockError>>;
 type ValueSender = oneshot::Sender<Result<Value, Failure>>;
@@ -44,7 +44,7 @@ enum To {
     Promote(RequestId, ValueSender),
     /// A lock that is held, attached to a new connection.
     Attach(RequestId),
-    /// The greeting, or a request that was given up.
+    /// A request that was given up, or whose outcome nobody needs.
     Nobody,
 }
 
@@ -92,6 +92,8 @@ pub(super) struct Link {
     held: HashMap<RequestId, Held>,
     /// Nobody can submit anything any more.
     closed: bool,
+    /// The server has forgotten who we are on this connection: nothing more is asked on it.
+    logged_out: bool,
 }
 
 /// How often those are looked for whose time is over.
@@ -112,6 +114,7 @@ impl Link {
             waits: HashMap::new(),
             held: HashMap::new(),
             closed: false,
+            logged_out: false,
         }
     }
 
@@ -132,6 +135,10 @@ impl Link {
                         back_off = least;
                     }
                 }
+                Err(ConnectError::Denied(reason)) => {
+                    self.denied(&reason);
+                    self.until_asked().await;
+                }
                 Err(error) => tracing::debug!(%error, "trying again"),
             }
             self.pause(back_off).await;
@@ -141,6 +148,39 @@ impl Link {
 
     fn is_over(&self) -> bool {
         self.closed && self.open.is_empty()
+    }
+
+    /// We are not let in. Nothing is tried again before somebody asks for something; what is held
+    /// stays held until its lease ends.
+    fn denied(&mut self, reason: &str) {
+        tracing::warn!(reason, "the lock server does not let us in");
+        let unknown = format!("the connection was lost, and then: {reason}");
+        for open in self.open.drain(..) {
+            match open.to {
+                To::Lock(wait) => drop(wait.outcome.send(Err(match open.sent {
+                    true => LockError::Unknown(unknown.clone()),
+                    false => LockError::Denied(reason.into()),
+                }))),
+                To::Promote(_, sender) if open.sent => {
+                    drop(sender.send(Err(Failure::Unknown(unknown.clone()))));
+                }
+                To::Value(sender) | To::Promote(_, sender) => {
+                    drop(sender.send(Err(Failure::Denied(reason.into()))));
+                }
+                To::Attach(_) | To::Nobody => {}
+            }
+        }
+        // They may have been granted meanwhile; if not, their places are not kept.
+        for (_, wait) in self.waits.drain() {
+            drop(wait.outcome.send(Err(LockError::Unknown(unknown.clone()))));
+        }
+    }
+
+    async fn until_asked(&mut self) {
+        while self.open.is_empty() && !self.closed {
+            let submitted = self.submitted.recv().await;
+            self.take(submitted);
+        }
     }
 
     /// Takes what is submitted while there is no connection.
@@ -157,7 +197,8 @@ impl Link {
 
     /// Until the connection is lost, or not needed any more.
     async fn serve(&mut self, mut stream: Stream) {
-        let mut out = self.greeting();
+        let mut out = self.again();
+        self.logged_out = false;
         let mut input = Vec::new();
         let mut looked = Instant::now();
         let (holds_back, mut unflushed) = (stream.holds_back(), false);
@@ -188,6 +229,14 @@ impl Link {
                 },
                 () = tokio::time::sleep(LOOK) => {}
             }
+            if self.logged_out {
+                // What was sent is answered before a new connection says who we are.
+                if self.open.front().is_none_or(|open| !open.sent) {
+                    return;
+                }
+                self.give_up();
+                continue;
+            }
             // What was added stands at the end; answers take from the front.
             let new = self.open.iter_mut().rev().take_while(|open| !open.sent).count();
             let from = self.open.len() - new;
@@ -202,13 +251,11 @@ impl Link {
         }
     }
 
-    /// What a new connection is told first: who is here, what is held, what is waited for, and what
-    /// has no answer yet.
-    fn greeting(&mut self) -> Vec<u8> {
+    /// What a new connection is told once it knows who is here: what is held, what is waited for,
+    /// and what has no answer yet.
+    fn again(&mut self) -> Vec<u8> {
         let mut again = VecDeque::new();
-        let hello = encode(&["HELLO", "3"]);
         let give_up = Instant::now() + PATIENCE;
-        again.push_back(Open { bytes: hello, to: To::Nobody, sent: true, give_up });
         for (id, held) in &self.held {
             let mut bytes = Vec::new();
             write_lock(&held.lock, &mut bytes);
@@ -268,6 +315,7 @@ impl Link {
                     if let Value::Push(words) = value {
                         self.pushed(&words);
                     } else if let Some(open) = self.open.pop_front() {
+                        self.logged_out |= read::is_logged_out(&value);
                         self.answered(open.to, value);
                     } else {
                         break false;
@@ -321,6 +369,8 @@ impl Link {
             Outcome::Done(Err(LockError::Ended(cause))) => {
                 self.lost(id, crate::Lost::from_cause(cause, None));
             }
+            // It is held all the same, until its lease ends.
+            Outcome::Done(Err(LockError::Denied(_))) => {}
             _ => self.lost(id, crate::Lost::Expired),
         }
     }

@@ -12,6 +12,22 @@ use crate::clock::Moment;
 use crate::error::{ListError, LockError, PromoteError};
 use crate::guard::Lost;
 
+/// What an error says if it is one of those that mean "you may not".
+pub(super) fn denied(text: &str) -> Option<String> {
+    let (code, reason) = text.split_once(' ')?;
+    matches!(code, "NOAUTH" | "WRONGPASS" | "NOPERM").then(|| reason.into())
+}
+
+/// Whether a value says that this connection has to say again who it is.
+pub(super) fn is_logged_out(value: &Value) -> bool {
+    matches!(value, Value::Error(text) if text.starts_with("NOAUTH "))
+}
+
+/// Why a list or an administrator's command was refused.
+pub(super) fn refused(text: String) -> ListError {
+    denied(&text).map_or(ListError::Refused(text), ListError::Denied)
+}
+
 /// What a lock was told: granted, refused, or that it waits.
 pub(super) enum Outcome {
     Done(Result<Grant, LockError>),
@@ -74,7 +90,8 @@ pub(super) fn cause_of(word: &str) -> Option<Cause> {
 /// The answer to `LOCK`, or the push that follows it.
 pub(super) fn outcome(value: &Value) -> Outcome {
     if let Value::Error(text) = value {
-        return Outcome::Done(Err(LockError::Invalid(text.clone())));
+        let invalid = || LockError::Invalid(text.clone());
+        return Outcome::Done(Err(denied(text).map_or_else(invalid, LockError::Denied)));
     }
     let understood = || -> Option<Outcome> {
         Some(Outcome::Done(match text(value, "status")? {
@@ -100,7 +117,8 @@ pub(super) fn outcome(value: &Value) -> Outcome {
 /// The answer to `RENEW`; `None` if it is none.
 pub(super) fn renewed(value: &Value, since: Moment) -> Option<Renewed> {
     if let Value::Error(text) = value {
-        return Some(Renewed::Refused(text.clone()));
+        let refused = || Renewed::Refused(text.clone());
+        return Some(denied(text).map_or_else(refused, Renewed::Denied));
     }
     match text(value, "status")? {
         "renewed" => {
@@ -114,7 +132,8 @@ pub(super) fn renewed(value: &Value, since: Moment) -> Option<Renewed> {
 
 pub(super) fn promoted(value: &Value, since: Moment) -> Result<Granted, PromoteError> {
     if let Value::Error(text) = value {
-        return Err(PromoteError::Invalid(text.clone()));
+        let invalid = || PromoteError::Invalid(text.clone());
+        return Err(denied(text).map_or_else(invalid, PromoteError::Denied));
     }
     let unknown = || PromoteError::Unknown(format!("not an answer to PROMOTE: {value:?}"));
     match text(value, "status") {
@@ -133,7 +152,7 @@ pub(super) fn lost(value: &Value) -> Lost {
 
 pub(super) fn entries(value: &Value) -> Result<Vec<Entry>, ListError> {
     match value {
-        Value::Error(text) => Err(ListError::Refused(text.clone())),
+        Value::Error(text) => Err(refused(text.clone())),
         Value::Array(values) => values
             .iter()
             .map(|value| {

@@ -8,7 +8,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -17,6 +16,9 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName}
 use tokio_rustls::rustls::{
     CertificateError, ClientConfig, Error, RootCertStore, crypto::ring::default_provider,
 };
+
+use super::hello::percent_decoded;
+use super::way::host;
 
 /// What the URL says of certificates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -100,9 +102,6 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     }
 }
 
-const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
-const PONG: &[u8; 7] = b"+PONG\r\n";
-
 /// Why there is no connection.
 pub(super) enum Failed {
     /// What answers is not what was expected, and will not be if it is tried again.
@@ -110,32 +109,23 @@ pub(super) enum Failed {
     Lost(String),
 }
 
-/// Greets whoever is at an address, which is `HOST:PORT`, and hears one answer: a server of TLS 1.3
-/// that refuses our certificate says so only then.
+/// The same connection inside of TLS; the address is `HOST:PORT`.
 pub(super) async fn open(
     connector: &TlsConnector,
     address: &str,
     stream: TcpStream,
 ) -> Result<TlsStream<TcpStream>, Failed> {
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let host = host(address);
     let name = ServerName::try_from(host.to_owned()).map_err(|_| {
         Failed::Refused(format!("'{host}' is not a name that a certificate can have"))
     })?;
-    let explain = |error: io::Error| explain(host, &error);
-    let mut stream = connector.connect(name, stream).await.map_err(explain)?;
-    stream.write_all(PING).await.map_err(explain)?;
-    stream.flush().await.map_err(explain)?;
-    let mut heard = [0; PONG.len()];
-    stream.read_exact(&mut heard).await.map_err(explain)?;
-    match heard == *PONG {
-        true => Ok(stream),
-        false => Err(Failed::Refused("what answers is not a lock server".into())),
-    }
+    let connected = connector.connect(name, stream).await;
+    connected.map_err(|error| explain(address, &error))
 }
 
 /// Says what to do about it.
-fn explain(host: &str, error: &io::Error) -> Failed {
+pub(super) fn explain(address: &str, error: &io::Error) -> Failed {
+    let host = host(address);
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<Error>());
     let Some(cause) = cause else { return Failed::Lost(error.to_string()) };
     Failed::Refused(match cause {
@@ -156,18 +146,6 @@ fn explain(host: &str, error: &io::Error) -> Failed {
         }
         other => other.to_string(),
     })
-}
-
-fn percent_decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once('%') {
-        bytes.extend_from_slice(before.as_bytes());
-        bytes.push(u8::from_str_radix(after.get(..2)?, 16).ok()?);
-        rest = &after[2..];
-    }
-    bytes.extend_from_slice(rest.as_bytes());
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]

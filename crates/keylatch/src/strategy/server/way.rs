@@ -1,5 +1,6 @@
 //! Where the server is, and how a connection to it is made.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -7,6 +8,7 @@ use tokio::net::TcpStream;
 #[cfg(feature = "tls")]
 use tokio_rustls::TlsConnector;
 
+use super::hello::{self, Token, Unwelcome};
 #[cfg(feature = "tls")]
 use super::tls::{self, Failed, Tls};
 use crate::error::ConnectError;
@@ -17,12 +19,13 @@ const CONNECT: Duration = Duration::from_secs(2);
 pub(super) const BACK_OFF: (Duration, Duration) =
     (Duration::from_millis(50), Duration::from_secs(1));
 
-/// Where the server is.
+/// Where the server is, and who we are there.
 #[derive(Clone)]
 pub(crate) struct Way {
     addresses: Vec<String>,
     /// The address that is tried next.
     next: usize,
+    token: Option<Token>,
     #[cfg(feature = "tls")]
     tls: Option<Tls>,
 }
@@ -60,26 +63,49 @@ impl Stream {
 }
 
 impl Way {
-    /// `//host:port,host:port`, after `keylatch:`.
+    /// `//[:TOKEN@]host:port,host:port`, after `keylatch:`.
     pub(crate) fn plain(rest: &str) -> Result<Way, ConnectError> {
-        let addresses = addresses(rest).map_err(ConnectError::Url)?;
-        Ok(Way {
-            addresses,
-            next: 0,
-            #[cfg(feature = "tls")]
-            tls: None,
-        })
+        let way = Way::read(rest)?;
+        let strange = way.addresses.iter().find(|address| !is_loopback(host(address)));
+        if let (Some(address), Some(_)) = (strange, &way.token) {
+            tracing::warn!(
+                address,
+                "a token goes over the network in the clear, for everyone to read: use keylatchs://"
+            );
+        }
+        Ok(way)
     }
 
     /// The same with `?ca=PATH&cert=PATH&key=PATH` behind it, after `keylatchs:`.
     #[cfg(feature = "tls")]
     pub(crate) fn tls(rest: &str) -> Result<Way, ConnectError> {
         let (list, query) = rest.split_once('?').unwrap_or((rest, ""));
+        // Not shown: it would be the end of a token.
+        if !list.contains('@') && query.split('=').next().is_some_and(|name| name.contains('@')) {
+            let text = "an @ after the ? is written %40, and a ? before the @ is written %3F";
+            return Err(ConnectError::Url(text.into()));
+        }
         let tls = Tls::read(query).map_err(ConnectError::Url)?;
-        Ok(Way { tls: Some(tls), ..Way::plain(list)? })
+        Ok(Way { tls: Some(tls), ..Way::read(list)? })
     }
 
-    /// The first address that answers.
+    fn read(list: &str) -> Result<Way, ConnectError> {
+        let (token, list) = Token::split(list)?;
+        let addresses = addresses(list).map_err(ConnectError::Url)?;
+        let token = match token {
+            Some(token) => Some(token),
+            None => Token::from_environment()?,
+        };
+        Ok(Way {
+            addresses,
+            next: 0,
+            token,
+            #[cfg(feature = "tls")]
+            tls: None,
+        })
+    }
+
+    /// The first address that answers and takes us.
     pub(super) async fn connect(&mut self) -> Result<Stream, ConnectError> {
         #[cfg(feature = "tls")]
         let connector = match &self.tls {
@@ -90,14 +116,21 @@ impl Way {
         for _ in 0..self.addresses.len() {
             let address = &self.addresses[self.next % self.addresses.len()];
             self.next += 1;
-            #[cfg(feature = "tls")]
-            let connected = open(address, connector.as_ref());
-            #[cfg(not(feature = "tls"))]
-            let connected = open(address);
+            let connected = async {
+                #[cfg(feature = "tls")]
+                let mut stream = open(address, connector.as_ref()).await?;
+                #[cfg(not(feature = "tls"))]
+                let mut stream = open(address).await?;
+                let greeted = hello::greet(&mut stream, self.token.as_ref()).await;
+                greeted.map_err(|unwelcome| explain(address, &stream, unwelcome))?;
+                Ok(stream)
+            };
             let connected = tokio::time::timeout(CONNECT, connected).await;
             let no_answer = || Err(unreachable_error(address, "no answer"));
             match connected.unwrap_or_else(|_| no_answer()) {
                 Ok(stream) => return Ok(stream),
+                // That others are away is no news to one who is not let in.
+                Err(_) if matches!(last, ConnectError::Denied(_)) => {}
                 Err(error) => last = error,
             }
         }
@@ -118,38 +151,74 @@ async fn open(
     drop(stream.set_nodelay(true));
     #[cfg(feature = "tls")]
     if let Some(connector) = connector {
-        return match tls::open(connector, address, stream).await {
-            Ok(stream) => Ok(Stream::Tls(Box::new(stream))),
-            Err(Failed::Refused(reason)) => {
-                Err(ConnectError::Refused(format!("{address}: {reason}")))
-            }
-            Err(Failed::Lost(reason)) => Err(unreachable_error(address, reason)),
-        };
+        let opened = tls::open(connector, address, stream).await;
+        let opened = opened.map_err(|failed| tls_error(address, failed))?;
+        return Ok(Stream::Tls(Box::new(opened)));
     }
     Ok(Stream::Plain(stream))
 }
 
-fn addresses(rest: &str) -> Result<Vec<String>, String> {
-    let list = rest.strip_prefix("//").unwrap_or(rest).trim_end_matches('/');
+#[cfg(feature = "tls")]
+fn tls_error(address: &str, failed: Failed) -> ConnectError {
+    match failed {
+        Failed::Refused(reason) => ConnectError::Refused(format!("{address}: {reason}")),
+        Failed::Lost(reason) => unreachable_error(address, reason),
+    }
+}
+
+fn explain(address: &str, stream: &Stream, unwelcome: Unwelcome) -> ConnectError {
+    match (unwelcome, stream) {
+        #[cfg(feature = "tls")]
+        (Unwelcome::Lost(error), Stream::Tls(_)) => {
+            tls_error(address, tls::explain(address, &error))
+        }
+        (Unwelcome::Lost(error), _) => unreachable_error(address, error),
+        (Unwelcome::Full(reason), _) => unreachable_error(address, reason),
+        (Unwelcome::Denied(reason), _) => ConnectError::Denied(format!("{address}: {reason}")),
+        (Unwelcome::Refused(reason), _) => ConnectError::Refused(format!("{address}: {reason}")),
+    }
+}
+
+/// The host of `HOST:PORT`.
+pub(super) fn host(address: &str) -> &str {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    host.trim_start_matches('[').trim_end_matches(']')
+}
+
+fn is_loopback(host: &str) -> bool {
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+fn addresses(list: &str) -> Result<Vec<String>, String> {
     let address = |text: &str| match text.rsplit_once(':') {
         Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(text.into()),
         None if !text.is_empty() => Ok(format!("{text}:5625")),
         _ => Err(format!("'{text}' is not HOST:PORT, such as localhost:5625")),
     };
-    list.split(',').map(address).collect()
+    list.trim_end_matches('/').split(',').map(address).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::addresses;
+    use super::{addresses, host, is_loopback};
 
     #[test]
     fn addresses_are_read_and_mistakes_named() {
-        assert_eq!(addresses("//a:1,b:2").unwrap(), ["a:1", "b:2"]);
-        assert_eq!(addresses("//localhost/").unwrap(), ["localhost:5625"]);
-        assert_eq!(addresses("//[::1]:7").unwrap(), ["[::1]:7"]);
-        for wrong in ["//", "//a:", "//a:1,,b:2", "//:1", "//a:99999"] {
+        assert_eq!(addresses("a:1,b:2").unwrap(), ["a:1", "b:2"]);
+        assert_eq!(addresses("localhost/").unwrap(), ["localhost:5625"]);
+        assert_eq!(addresses("[::1]:7").unwrap(), ["[::1]:7"]);
+        for wrong in ["", "a:", "a:1,,b:2", ":1", "a:99999"] {
             assert!(addresses(wrong).unwrap_err().contains("is not HOST:PORT"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn only_this_machine_is_loopback() {
+        for ours in ["localhost:1", "127.0.0.1:1", "127.9.9.9:1", "[::1]:1"] {
+            assert!(is_loopback(host(ours)), "{ours}");
+        }
+        for other in ["192.0.2.1:1", "[2001:db8::1]:1", "localhost.example:1"] {
+            assert!(!is_loopback(host(other)), "{other}");
         }
     }
 }
