@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 
@@ -29,6 +29,8 @@ pub(crate) struct Feed {
     tell: SyncSender<Message>,
     /// Somebody listens, or did so a short while ago.
     listened_to: Arc<AtomicBool>,
+    /// How often all who listen were sent away.
+    dismissals: Arc<AtomicU64>,
     missed: bool,
 }
 
@@ -43,6 +45,8 @@ struct Listener {
     transport: Transport,
     out: VecDeque<u8>,
     from: Option<String>,
+    /// Those that there were when it came; with the next one it is sent away.
+    dismissals: u64,
 }
 
 impl Feed {
@@ -51,12 +55,14 @@ impl Feed {
         let (tell, told) = mpsc::sync_channel(ON_THEIR_WAY);
         let listened_to = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&listened_to);
+        let dismissals = Arc::new(AtomicU64::new(0));
+        let dismissed = Arc::clone(&dismissals);
         // So that nobody takes an id of an earlier life for one of this.
         let life = crate::clock::wall().as_micros() as u64;
         std::thread::Builder::new().name("events".into()).spawn(move || {
-            Writer { told, flag, life, ..Writer::new() }.run();
+            Writer { told, flag, life, dismissals: dismissed, ..Writer::new() }.run();
         })?;
-        Ok(Feed { tell, listened_to, missed: false })
+        Ok(Feed { tell, listened_to, dismissals, missed: false })
     }
 
     /// Whether it is worth making events.
@@ -72,10 +78,18 @@ impl Feed {
         self.missed |= self.tell.try_send(Message::Event(kind, json)).is_err();
     }
 
+    /// Everyone who listens now is sent away, within a second. Clients of server-sent events come
+    /// again by themselves, with the id of the last event that they saw.
+    pub(crate) fn dismiss(&self) {
+        self.dismissals.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// One more, who has not been sent these bytes yet. If there is no room it is simply closed.
     pub(crate) fn listen(&mut self, transport: Transport, out: &[u8], from: Option<String>) {
         self.listened_to.store(true, Ordering::Relaxed);
-        let listener = Listener { transport, out: out.iter().copied().collect(), from };
+        let out = out.iter().copied().collect();
+        let dismissals = self.dismissals.load(Ordering::Relaxed);
+        let listener = Listener { transport, out, from, dismissals };
         if let Err(TrySendError::Full(_)) = self.tell.try_send(Message::Listener(listener)) {
             tracing::warn!("too many events: one who wanted to listen was turned away");
         }
@@ -85,6 +99,7 @@ impl Feed {
 struct Writer {
     told: Receiver<Message>,
     flag: Arc<AtomicBool>,
+    dismissals: Arc<AtomicU64>,
     life: u64,
     listeners: Vec<Listener>,
     /// The last ones, each as it is sent; the last one has the number `last`.
@@ -98,6 +113,7 @@ impl Writer {
         Writer {
             told: mpsc::channel().1,
             flag: Arc::default(),
+            dismissals: Arc::default(),
             life: 0,
             listeners: Vec::new(),
             kept: VecDeque::new(),
@@ -125,7 +141,8 @@ impl Writer {
                 beat = Instant::now() + HEARTBEAT;
                 self.listeners.iter_mut().for_each(|listener| listener.out.extend(b":\n\n"));
             }
-            self.listeners.retain_mut(Listener::flush);
+            let dismissals = self.dismissals.load(Ordering::Relaxed);
+            self.listeners.retain_mut(|one| one.dismissals == dismissals && one.flush());
             if !self.listeners.is_empty() {
                 self.alone_since = Instant::now();
             } else if self.alone_since.elapsed() > LINGER {

@@ -23,6 +23,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use slab::Slab;
 
+use crate::access::{Principal, Record};
 use crate::certificates::Certificates;
 use crate::clock::Clock;
 use crate::config::Config;
@@ -64,7 +65,10 @@ pub(crate) struct Batch {
 
 enum Work {
     Change(Option<Answer>),
-    Question(Vec<Query>, Answer),
+    /// A change, and what is written down of it.
+    Recorded(Answer, Box<Record>),
+    /// As whom it is asked, if that matters.
+    Question(Vec<Query>, Answer, Option<Arc<Principal>>),
     Say(Vec<u8>),
 }
 
@@ -224,9 +228,7 @@ impl Turns {
         if !connection.held_back
             && let Some((ask, changes)) = connection.behind.take()
         {
-            self.change_connection(at, changes);
-            let ask = self.admit(at, ask);
-            self.submit(at, ask);
+            self.put(at, ask, changes);
         }
         // A listener may have more in hand than its input shows.
         self.take(at, &[]);
@@ -243,7 +245,7 @@ impl Turns {
             if connection.closing {
                 return;
             }
-            if connection.input.len() >= self.config.frame_bytes {
+            if connection.input.len() >= connection.speaks.most_bytes(self.config.frame_bytes) {
                 // Its end cannot be read, but who waits for a lock and is gone must not get it.
                 if connection.blocked && connection.ended {
                     self.close(at);
@@ -380,13 +382,25 @@ impl Turns {
                         connection.behind = Some((ask, changes));
                         return taken;
                     }
-                    self.change_connection(at, changes);
-                    let ask = self.admit(at, ask);
-                    self.submit(at, ask);
+                    self.put(at, ask, changes);
                 }
             }
         }
         taken
+    }
+
+    /// An ask that is next: it is judged, and goes its way.
+    fn put(&mut self, at: usize, ask: Ask, changes: resp::Changes) {
+        self.change_connection(at, changes);
+        let closes = match &ask {
+            Ask::Change(_, answer) | Ask::Question(_, answer) => answer.closes(),
+            Ask::Say(_) | Ask::Events(_) => false,
+        };
+        let ask = self.admit(at, ask);
+        if let Ask::Say(_) = ask {
+            self.connections[at].closing |= closes;
+        }
+        self.submit(at, ask);
     }
 
     fn change_connection(&mut self, at: usize, changes: resp::Changes) {
@@ -429,15 +443,21 @@ impl Turns {
                     }
                     if self.full && !is_live(&self.table.lock(), &ask.id) {
                         let text = no_room(connection, &answer);
+                        connection.closing |= answer.closes();
                         return self.say(at, text);
                     }
                 }
+                let work = match self.revocation(at, &answer) {
+                    Some(record) => Work::Recorded(answer, record),
+                    None => Work::Change(Some(answer)),
+                };
                 self.batch.commands.push(command);
-                self.batch.works.push((Some(id), Work::Change(Some(answer))));
+                self.batch.works.push((Some(id), work));
             }
             Ask::Question(queries, answer) => {
                 connection.asked = true;
-                self.batch.works.push((Some(id), Work::Question(queries, answer)));
+                let work = Work::Question(queries, answer, self.asker(at));
+                self.batch.works.push((Some(id), work));
             }
         }
         self.connections[at].open += 1;
@@ -462,6 +482,11 @@ impl Turns {
         }
         connection.out().extend_from_slice(&bytes);
         self.dirty.push(at);
+        // A lock that might have waited was refused instead: there is nothing to hold back for.
+        if std::mem::take(&mut connection.held_back) {
+            let id = connection.id;
+            self.again(id);
+        }
     }
 
     /// A change that no connection asked for.

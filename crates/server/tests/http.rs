@@ -2,93 +2,13 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::time::Duration;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::{Duration, Instant};
 
 use common::Running;
-use serde_json::{Value, json};
-
-struct Http {
-    stream: BufReader<TcpStream>,
-}
-
-struct Got {
-    status: u16,
-    headers: Vec<(String, String)>,
-    body: String,
-}
-
-impl Got {
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
-    }
-
-    fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
-    }
-
-    /// Status and code of a refusal.
-    fn refusal(&self) -> (u16, String) {
-        assert_eq!(self.header("content-type"), Some("application/problem+json"), "{}", self.body);
-        let body = self.json();
-        assert_eq!(body["status"], self.status);
-        (self.status, body["code"].as_str().unwrap().into())
-    }
-}
-
-impl Http {
-    fn to(server: &Running) -> Http {
-        let stream = TcpStream::connect(server.addresses.http.unwrap()).unwrap();
-        stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        Http { stream: BufReader::new(stream) }
-    }
-
-    fn send(&mut self, text: &str) {
-        self.stream.get_mut().write_all(text.as_bytes()).unwrap();
-    }
-
-    fn begin(&mut self, method: &str, path: &str, body: &str) {
-        let json = if method == "POST" { "Content-Type: application/json\r\n" } else { "" };
-        let length = body.len();
-        self.send(&format!(
-            "{method} {path} HTTP/1.1\r\nHost: localhost\r\n{json}Content-Length: {length}\r\n\r\n{body}"
-        ));
-    }
-
-    fn got(&mut self) -> Got {
-        let mut line = String::new();
-        self.stream.read_line(&mut line).unwrap();
-        let status = line.split(' ').nth(1).unwrap_or_else(|| panic!("'{line}'")).parse().unwrap();
-        let mut headers = Vec::new();
-        loop {
-            let mut line = String::new();
-            self.stream.read_line(&mut line).unwrap();
-            let Some((name, value)) = line.trim_end().split_once(": ") else { break };
-            headers.push((name.to_lowercase(), value.into()));
-        }
-        let mut got = Got { status, headers, body: String::new() };
-        let length = got.header("content-length").map_or(0, |length| length.parse().unwrap());
-        let mut body = vec![0; length];
-        self.stream.read_exact(&mut body).unwrap();
-        got.body = String::from_utf8(body).unwrap();
-        got
-    }
-
-    fn ask(&mut self, method: &str, path: &str, body: &str) -> Got {
-        self.begin(method, path, body);
-        self.got()
-    }
-
-    fn lock(&mut self, body: &Value) -> Got {
-        self.ask("POST", "/v1/locks", &body.to_string())
-    }
-
-    fn is_closed(&mut self) -> bool {
-        self.stream.read(&mut [0; 100]).map_or(true, |count| count == 0)
-    }
-}
+use common::http::Http;
+use serde_json::json;
 
 fn server() -> Running {
     Running::with(|config| config.http = Some("127.0.0.1:0".parse().unwrap()))
@@ -310,24 +230,10 @@ fn events_can_be_followed_and_followed_again() {
     let server = server();
     let listen = |from: &str| {
         let mut http = Http::to(&server);
-        http.send(&format!("GET /v1/events HTTP/1.1\r\nHost: localhost\r\n{from}\r\n"));
-        assert_eq!(http.got().header("content-type"), Some("text/event-stream"));
+        http.listen(from);
         http
     };
-    let event = |http: &mut Http| {
-        let (mut id, mut kind, mut data) = (String::new(), String::new(), Value::Null);
-        loop {
-            let mut line = String::new();
-            assert!(http.stream.read_line(&mut line).unwrap() > 0, "the stream ended");
-            match line.trim_end().split_once(": ") {
-                Some(("id", text)) => id = text.into(),
-                Some(("event", text)) => kind = text.into(),
-                Some(("data", text)) => data = serde_json::from_str(text).unwrap(),
-                _ if kind.is_empty() => {}
-                _ => return (id, kind, data),
-            }
-        }
-    };
+    let event = |http: &mut Http| http.event().expect("the stream goes on");
     let mut events = listen("");
     let mut http = Http::to(&server);
     let revoke = |http: &mut Http, name: &str| {
@@ -379,4 +285,263 @@ fn whoever_watches_the_server_gets_figures_without_names() {
     assert!(document["paths"]["/v1/locks/{id}"]["delete"]["responses"]["204"].is_object());
     assert_eq!(http.ask("GET", "/v1/owners", "").json(), json!({"owners": []}));
     assert!(http.ask("GET", "/v1/longest", "").json()["holds"].is_array());
+}
+
+/// A server that does not wait long for anyone.
+fn impatient() -> Running {
+    Running::with(|config| {
+        config.handshake = Duration::from_millis(300);
+        config.incomplete = Duration::from_millis(300);
+    })
+}
+
+/// Until the server has closed it; what was said before is returned.
+fn until_closed(mut stream: TcpStream) -> String {
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let mut said = Vec::new();
+    match stream.read_to_end(&mut said) {
+        Ok(_) => {}
+        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}"),
+    }
+    String::from_utf8(said).unwrap()
+}
+
+#[test]
+fn who_says_nothing_or_does_not_finish_is_cut_off() {
+    let server = impatient();
+    let address = server.addresses.http.unwrap();
+    let mut good = Http::to(&server);
+    good.lock(&json!({"name": "a", "id": "one"}));
+    let post = "POST /v1/locks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+    let begun: Vec<TcpStream> = [
+        String::new(),
+        "G".into(),
+        "GET /livez HTTP/1.1\r\nHost: loc".into(),
+        format!("{post}Content-Length: 20\r\n\r\n"),
+        format!("{post}Content-Length: 20\r\n\r\n{{\"name\":"),
+    ]
+    .iter()
+    .map(|text| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(text.as_bytes()).unwrap();
+        stream
+    })
+    .collect();
+    for stream in begun {
+        assert_eq!(until_closed(stream), "");
+    }
+    // A byte now and then does not help.
+    let mut slow = TcpStream::connect(address).unwrap();
+    let began = Instant::now();
+    let line =
+        b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX: ".iter().chain(std::iter::repeat(&b'x'));
+    for byte in line {
+        // The second one after the end notices it.
+        if slow.write_all(&[*byte]).is_err() {
+            break;
+        }
+        assert!(began.elapsed() < Duration::from_secs(30), "it is still listened to");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // One who has said all of it may be silent for as long as it likes.
+    assert_eq!(good.ask("DELETE", "/v1/locks/one", "").status, 204);
+}
+
+#[test]
+fn who_has_nothing_more_to_say_is_answered_and_who_is_half_done_is_not_waited_for() {
+    let server = server();
+    let address = server.addresses.http.unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    assert!(until_closed(stream).ends_with("ok\n"));
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET /livez HTTP/1.1\r\nHost: loc").unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(until_closed(stream), "");
+}
+
+#[test]
+fn what_is_too_large_is_refused_before_it_is_there() {
+    let server = server();
+    let address = server.addresses.http.unwrap();
+    let large = "x".repeat(1 << 20);
+    for (text, status) in [
+        (format!("GET /{large} HTTP/1.1\r\nHost: localhost\r\n\r\n"), 413),
+        (format!("GET / HTTP/1.1\r\nHost: localhost\r\nX: {large}\r\n\r\n"), 413),
+        (format!("GET / HTTP/1.1\r\nHost: localhost\r\n{}\r\n", "A: b\r\n".repeat(10_000)), 431),
+        (large.clone(), 413),
+    ] {
+        let mut stream = TcpStream::connect(address).unwrap();
+        // It need not read all of it to know.
+        drop(stream.write_all(text.as_bytes()));
+        let said = until_closed(stream);
+        assert!(said.is_empty() || said.starts_with(&format!("HTTP/1.1 {status} ")), "{said}");
+    }
+    for length in ["131073", "4294967296", "18446744073709551615"] {
+        let mut http = Http::to(&server);
+        http.send(&format!(
+            "POST /v1/locks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+        ));
+        assert_eq!(http.got().refusal(), (413, "too_large".into()), "{length}");
+        assert!(http.is_closed());
+    }
+    // As large as is allowed.
+    let mut http = Http::to(&server);
+    let body = format!("{{\"name\": \"a\"{}}}", " ".repeat(128 * 1024 - 13));
+    assert_eq!(body.len(), 128 * 1024);
+    assert_eq!(http.ask("POST", "/v1/locks", &body).status, 200);
+    let deep = "[".repeat(100_000);
+    let body = format!("{{\"name\": \"a\", \"argument\": {deep}}}");
+    assert_eq!(http.ask("POST", "/v1/locks", &body).refusal(), (400, "invalid".into()));
+}
+
+#[test]
+fn one_who_asks_well_is_served_while_others_do_not() {
+    let server = server();
+    let address = server.addresses.http.unwrap();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let done = &done;
+    let bad = [
+        "LOCK a\r\n\r\n",
+        "GET /nothing HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+        "POST /v1/locks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 3\r\n\r\n{{{",
+        "\0\0\0\0",
+        "GET /livez HTTP/1.1\r\nHost: loc",
+    ];
+    std::thread::scope(|scope| {
+        let flood = |text: &'static str| {
+            let mut count = 0;
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                let Ok(mut stream) = TcpStream::connect(address) else { continue };
+                drop(stream.write_all(text.as_bytes()));
+                drop(stream.shutdown(Shutdown::Write));
+                drop(stream.read(&mut [0; 100]));
+                count += 1;
+            }
+            count
+        };
+        let floods: Vec<_> = bad.iter().map(|text| scope.spawn(move || flood(text))).collect();
+        let mut http = Http::to(&server);
+        for round in 0..500 {
+            let id = format!("id-{round}");
+            let got = http.lock(&json!({"name": "a", "id": id}));
+            assert_eq!(got.status, 200, "{}", got.body);
+            assert_eq!(http.ask("DELETE", &format!("/v1/locks/{id}"), "").status, 204);
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        let counts: Vec<u64> = floods.into_iter().map(|one| one.join().unwrap()).collect();
+        assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
+    });
+}
+
+#[test]
+fn requests_that_come_together_are_answered_in_their_order() {
+    let server = server();
+    let mut http = Http::to(&server);
+    let rounds = 200;
+    for round in 0..rounds {
+        let id = format!("id-{round}");
+        // A change, a question that sees it, another change, a question that does not, and a text.
+        http.begin("POST", "/v1/locks", &json!({"name": "a", "id": id}).to_string());
+        http.begin("GET", &format!("/v1/locks/{id}"), "");
+        http.begin("GET", "/livez", "");
+        http.begin("DELETE", &format!("/v1/locks/{id}"), "");
+        http.begin("GET", &format!("/v1/locks/{id}"), "");
+        http.begin("GET", "/nothing", "");
+    }
+    for round in 0..rounds {
+        let id = format!("id-{round}");
+        let granted = http.got().json();
+        assert_eq!((&granted["status"], &granted["id"]), (&json!("granted"), &json!(id)));
+        assert_eq!(http.got().json()["id"], json!(id));
+        assert_eq!(http.got().body, "ok\n");
+        assert_eq!(http.got().status, 204);
+        assert_eq!(http.got().refusal(), (404, "not_held".into()));
+        assert_eq!(http.got().refusal(), (404, "no_such_path".into()));
+    }
+}
+
+#[test]
+fn who_waits_and_goes_away_leaves_the_line_after_the_grace() {
+    let server = Running::with(|config| config.grace = Duration::from_millis(500));
+    let mut first = Http::to(&server);
+    first.lock(&json!({"name": "a", "id": "one"}));
+    let waiting = |http: &mut Http| {
+        let list = http.ask("GET", "/v1/locks?name=a&waiters=true", "").json();
+        list["locks"].as_array().unwrap().len() - 1
+    };
+    let body = "{\"name\": \"a\", \"id\": \"two\", \"wait_ms\": 600000}";
+    let mut second = Http::to(&server);
+    second.begin("POST", "/v1/locks", body);
+    while waiting(&mut first) == 0 {}
+    let gone = Instant::now();
+    drop(second);
+    // Whoever comes back within the grace has its place still.
+    let mut second = Http::to(&server);
+    second.begin("POST", "/v1/locks", body);
+    std::thread::sleep(Duration::from_millis(1_200));
+    assert_eq!(waiting(&mut first), 1, "it came back");
+    drop(second);
+    while waiting(&mut first) == 1 {
+        assert!(gone.elapsed() < Duration::from_secs(30), "it stands in the way of others");
+    }
+    assert_eq!(first.ask("DELETE", "/v1/locks/one", "").status, 204);
+    assert_eq!(first.lock(&json!({"name": "a", "id": "three"})).status, 200, "nobody has got it");
+}
+
+/// Takes a lock and lets it be revoked: one event.
+fn happen(http: &mut Http, name: &str, reason: &str) {
+    let token = http.lock(&json!({"name": name, "owner": "ann"})).json()["token"].clone();
+    let body = json!({"token": token, "reason": reason}).to_string();
+    assert_eq!(http.ask("POST", "/v1/revoke", &body).status, 200);
+}
+
+#[test]
+fn a_hundred_who_listen_all_hear_it() {
+    let server = server();
+    let mut all: Vec<Http> = (0..100).map(|_| Http::to(&server)).collect();
+    all.iter_mut().for_each(|http| http.listen(""));
+    let mut http = Http::to(&server);
+    for name in ["a", "b", "c"] {
+        happen(&mut http, name, "test");
+    }
+    for listener in &mut all {
+        for name in ["a", "b", "c"] {
+            let (_, kind, data) = listener.event().expect("the stream goes on");
+            assert_eq!(kind, "lost");
+            assert_eq!(data["request"]["resources"][0]["resource"], name);
+        }
+    }
+}
+
+#[test]
+fn one_who_listens_and_does_not_read_is_dropped_and_the_others_hear_on() {
+    let server = server();
+    let (mut deaf, mut good) = (Http::to(&server), Http::to(&server));
+    deaf.listen("");
+    good.listen("");
+    let mut http = Http::to(&server);
+    // More than sockets hold and the server keeps, of events of about a kilobyte.
+    let reason = "x".repeat(1_000);
+    let count = 16_000;
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            for at in 0..count {
+                let (_, kind, data) = good.event().expect("the stream goes on");
+                assert_eq!(kind, "lost");
+                let name = format!("key-{at}");
+                assert_eq!(data["request"]["resources"][0]["resource"], name.as_str());
+            }
+        });
+        for at in 0..count {
+            happen(&mut http, &format!("key-{at}"), &reason);
+        }
+        reader.join().unwrap();
+    });
+    // It ends, perhaps in the middle of an event.
+    let mut heard = Vec::new();
+    drop(deaf.stream.read_to_end(&mut heard));
+    let heard = String::from_utf8_lossy(&heard).matches("event: lost").count();
+    assert!(heard < count, "it was dropped");
 }

@@ -35,6 +35,11 @@ impl Token {
         self.created.as_deref()
     }
 
+    /// Whether a token is still the same one, this says.
+    pub(crate) fn hash(&self) -> [u8; 32] {
+        self.hash.0
+    }
+
     /// Whose it is.
     pub fn principal(&self) -> &Arc<Principal> {
         &self.principal
@@ -79,6 +84,11 @@ impl Access {
     /// All principals, as they stand in the file.
     pub fn principals(&self) -> impl Iterator<Item = &Arc<Principal>> {
         self.order.iter()
+    }
+
+    /// The token with this id.
+    pub(crate) fn token(&self, id: &str) -> Option<&Token> {
+        self.tokens.get(id)
     }
 
     /// The ids of all tokens, in no order.

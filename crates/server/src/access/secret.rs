@@ -76,7 +76,7 @@ pub(super) fn is_id(text: &str) -> bool {
 
 /// The SHA-256 of a secret's text.
 #[derive(Clone, Copy)]
-pub(super) struct Hash([u8; 32]);
+pub(super) struct Hash(pub(super) [u8; 32]);
 
 impl Hash {
     /// What an unknown id is compared with. No text is known to have it.

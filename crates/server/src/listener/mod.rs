@@ -16,6 +16,14 @@ pub(crate) enum Speaks {
 }
 
 impl Speaks {
+    /// How long a request can be whose frame, or body, has at most so many bytes.
+    pub(crate) fn most_bytes(&self, frame_bytes: usize) -> usize {
+        match self {
+            Speaks::Resp(_) | Speaks::Enqueue(_) => frame_bytes,
+            Speaks::Http(_) => frame_bytes.saturating_add(http::HEAD_BYTES),
+        }
+    }
+
     /// Nothing was done, and why.
     pub(crate) fn error(&self, code: &str, text: &str) -> Vec<u8> {
         let mut out = Vec::new();
@@ -50,6 +58,13 @@ pub(crate) enum Answer {
     Resp(resp::Answer),
     Enqueue(enqueue::Answer),
     Http(http::Answer),
+}
+
+impl Answer {
+    /// Whether the connection is closed behind it.
+    pub(crate) fn closes(&self) -> bool {
+        matches!(self, Answer::Http(answer) if answer.meta.close)
+    }
 }
 
 /// What reading one request from the input came to.

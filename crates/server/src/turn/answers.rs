@@ -27,6 +27,16 @@ impl Turns {
                         self.tell(&event);
                     }
                 }
+                Work::Recorded(answer, record) => {
+                    let Applied { reply, events } = applied.next().expect("one for each command");
+                    self.record_revocation(*record, &reply);
+                    if let Some(id) = id {
+                        self.answer(id, &answer, &reply);
+                    }
+                    for event in events {
+                        self.tell(&event);
+                    }
+                }
                 other => self.finish_unchanged(id, other),
             }
         }
@@ -37,6 +47,10 @@ impl Turns {
     pub(crate) fn finish_without_room(&mut self, batch: Batch) {
         let mut commands = batch.commands.into_iter();
         for (id, work) in batch.works {
+            let work = match work {
+                Work::Recorded(answer, _) => Work::Change(Some(answer)),
+                other => other,
+            };
             match work {
                 Work::Change(answer) => {
                     let command = commands.next().expect("one for each change");
@@ -44,6 +58,7 @@ impl Turns {
                         (Some(id), Some(answer)) if self.is_there(id) => {
                             let connection = &mut self.connections[id.at];
                             let text = no_room(connection, &answer);
+                            connection.closing |= answer.closes();
                             connection.out().extend_from_slice(&text);
                             self.answered(id);
                         }
@@ -60,8 +75,8 @@ impl Turns {
     fn finish_unchanged(&mut self, id: Option<ConnectionId>, work: Work) {
         let Some(id) = id.filter(|id| self.is_there(*id)) else { return };
         match work {
-            Work::Question(queries, answer) => {
-                let found = self.find(id.at, &self.table.lock(), &queries);
+            Work::Question(queries, answer, asker) => {
+                let found = self.find(asker.as_deref(), &self.table.lock(), &queries);
                 let connection = &mut self.connections[id.at];
                 match answer {
                     Answer::Resp(answer) => {
@@ -77,7 +92,9 @@ impl Turns {
                 }
             }
             Work::Say(bytes) => self.connections[id.at].out().extend_from_slice(&bytes),
-            Work::Change(_) => unreachable!("changes are answered with their outcome"),
+            Work::Change(_) | Work::Recorded(..) => {
+                unreachable!("changes are answered with their outcome")
+            }
         }
         self.answered(id);
     }
@@ -123,12 +140,6 @@ impl Turns {
         {
             self.outbox.forget_held(request);
         }
-        if let Answer::Resp(resp::Answer::Revoke(token))
-        | Answer::Http(http::Answer { kind: http::Kind::Revoke(token), .. }) = answer
-        {
-            self.record_revocation(id.at, *token, reply);
-        }
-        let connection = &mut self.connections[id.at];
         match answer {
             Answer::Resp(answer) => {
                 write(connection, |writer| resp::write_answer(answer, reply, writer));

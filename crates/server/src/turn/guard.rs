@@ -11,7 +11,7 @@ use super::Turns;
 use crate::access::{
     self, Access, AccessError, AuditLog, Denied, Outcome, Principal, Record, Right, Rule,
 };
-use crate::listener::{Answer, Ask, Speaks, http};
+use crate::listener::{Answer, Ask, Speaks, http, resp};
 
 /// The access file as it was last read, and where refusals are written down.
 pub(crate) struct Guard {
@@ -57,27 +57,31 @@ impl Guard {
 
     pub(crate) fn by_token(&self, token: &str) -> Option<Login> {
         let principal = self.access.by_token(token)?;
-        let id = token.split('_').nth(1).map(Into::into);
-        Some(Login { principal, token: id })
+        let id = token.split('_').nth(1)?;
+        let hash = self.access.token(id)?.hash();
+        Some(Login { principal, shown: Shown::Token(id.into(), hash) })
     }
 
     pub(crate) fn by_certificate(&self, name: &str) -> Option<Login> {
-        Some(Login { principal: self.access.by_certificate(name)?, token: None })
+        let principal = self.access.by_certificate(name)?;
+        Some(Login { principal, shown: Shown::Certificate(name.into()) })
     }
 
     pub(crate) fn of_enqueue(&self) -> Option<Login> {
-        Some(Login { principal: self.access.by_name(&self.enqueue)?, token: None })
+        Some(Login { principal: self.access.by_name(&self.enqueue)?, shown: Shown::Nothing })
     }
 
     /// What a login is worth now.
     fn again(&self, login: &Login) -> Option<Login> {
-        if let Some(token) = &login.token
-            && !self.access.tokens().any(|(id, _)| *id == **token)
-        {
-            return None;
+        match &login.shown {
+            Shown::Token(id, hash) => {
+                let token = self.access.token(id).filter(|token| token.hash() == *hash)?;
+                let principal = Arc::clone(token.principal());
+                Some(Login { principal, shown: Shown::Token(id.clone(), *hash) })
+            }
+            Shown::Certificate(name) => self.by_certificate(name),
+            Shown::Nothing => self.of_enqueue(),
         }
-        let principal = self.access.by_name(&login.principal.name)?;
-        Some(Login { principal, token: login.token.clone() })
     }
 }
 
@@ -85,8 +89,18 @@ impl Guard {
 #[derive(Clone)]
 pub(crate) struct Login {
     pub(crate) principal: Arc<Principal>,
-    /// The id of the token that it came with.
-    token: Option<Box<str>>,
+    shown: Shown,
+}
+
+/// What a connection came with. It is judged once more when the access file changes: a token may
+/// have another secret then, and a certificate another owner.
+#[derive(Clone)]
+enum Shown {
+    /// The id of a token, and the hash of its secret.
+    Token(Box<str>, [u8; 32]),
+    Certificate(Box<str>),
+    /// On the port that has no credentials.
+    Nothing,
 }
 
 /// What is said to one who has not logged in.
@@ -110,12 +124,16 @@ impl Turns {
         if !guard.read_again() {
             return;
         }
-        for (_, connection) in &mut self.connections {
+        for (at, connection) in &mut self.connections {
             connection.login = connection.login.as_ref().and_then(|login| guard.again(login));
-            if connection.login.is_none() && connection.subscribed {
+            let may = |login: &Login| login.principal.may(Right::Observe, "");
+            if connection.subscribed && !connection.login.as_ref().is_some_and(may) {
                 connection.closing = true;
+                self.dirty.push(at);
             }
         }
+        // Whoever listens over HTTP comes again, and is judged then.
+        self.feed.dismiss();
     }
 
     /// What becomes of an ask: itself, or what is said instead.
@@ -160,12 +178,24 @@ impl Turns {
         }
     }
 
-    /// The answer to questions, without what may not be seen.
-    pub(super) fn find(&self, at: usize, table: &Table, queries: &[Query]) -> Vec<Found> {
+    /// As whom a question is asked that was let through just now. It is answered at the end of the
+    /// turn, when the connection may have become somebody else.
+    pub(super) fn asker(&self, at: usize) -> Option<Arc<Principal>> {
+        let login = self.connections[at].login.as_ref().filter(|_| self.guard.is_some())?;
+        Some(Arc::clone(&login.principal))
+    }
+
+    /// The answer to questions, without what `asker` may not see. Nobody is asking only where there
+    /// is no access file: [`Turns::admit`] has seen to that.
+    pub(super) fn find(
+        &self,
+        asker: Option<&Principal>,
+        table: &Table,
+        queries: &[Query],
+    ) -> Vec<Found> {
         let now = self.clock.now();
-        let login = self.connections[at].login.as_ref().filter(|_| self.guard.is_some());
         let found = |query: &Query| {
-            let Some(Login { principal, .. }) = login else { return table.query(now, query) };
+            let Some(principal) = asker else { return table.query(now, query) };
             if let Query::Locks(locks) = query {
                 let find = |query: &LocksQuery| match table.query(now, &Query::Locks(query.clone()))
                 {
@@ -200,16 +230,27 @@ impl Turns {
         }
     }
 
+    /// What is to be written down of a revocation once it is done. By then the connection may be
+    /// gone, or somebody else.
+    pub(super) fn revocation(&self, at: usize, answer: &Answer) -> Option<Box<Record>> {
+        let token = match answer {
+            Answer::Resp(resp::Answer::Revoke(token))
+            | Answer::Http(http::Answer { kind: http::Kind::Revoke(token), .. }) => *token,
+            _ => return None,
+        };
+        self.guard.as_ref()?;
+        let record = self.record_of(at, "REVOKE", None, Outcome::Nothing);
+        Some(Box::new(Record { token: Some(token), ..record }))
+    }
+
     /// Revocations are written down, whoever does them.
-    pub(super) fn record_revocation(&self, at: usize, token: u64, reply: &Reply) {
+    pub(super) fn record_revocation(&self, record: Record, reply: &Reply) {
         let Some(guard) = &self.guard else { return };
         let outcome = match reply {
             Reply::Revoked(true) => Outcome::Done,
             _ => Outcome::Nothing,
         };
-        let mut record = self.record_of(at, "REVOKE", None, outcome);
-        record.token = Some(token);
-        guard.audit.record(record);
+        guard.audit.record(Record { outcome, ..record });
     }
 
     fn record(

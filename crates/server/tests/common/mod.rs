@@ -1,6 +1,8 @@
 //! A server in this process, on a free port, and a client that shows what it gets as text.
 #![allow(dead_code)] // every test file uses some of it
 
+pub(crate) mod http;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::thread::JoinHandle;

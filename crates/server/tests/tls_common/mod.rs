@@ -1,4 +1,5 @@
 //! An authority, certificates in files, a server that uses them, and clients that trust it.
+#![allow(dead_code)] // every test file uses some of it
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -65,7 +65,8 @@ impl Session {
         let ask = match request {
             Request::Lock(lock) => {
                 let shown = context.party().owner;
-                let ask = lock.into_acquire(context.new_id(), &shown);
+                let mut ask = lock.into_acquire(context.new_id(), &shown);
+                ask.party.principal = context.principal();
                 *may_block = ask.wait_ms > 0;
                 let answer = Answer::Lock(ask.id.clone());
                 change(Command::Acquire(ask), answer)

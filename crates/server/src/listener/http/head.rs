@@ -8,7 +8,7 @@ use super::problem::Problem;
 /// More headers than browsers and proxies send together.
 const HEADERS: usize = 64;
 /// Bytes of line and headers.
-const HEAD_BYTES: usize = 16 * 1024;
+pub(crate) const HEAD_BYTES: usize = 16 * 1024;
 
 /// What was asked for, without its body.
 #[derive(Debug, PartialEq, Eq)]

@@ -19,6 +19,7 @@ use super::{Answer as AnyAnswer, Ask, Read};
 use crate::listener::resp::Changes;
 use crate::turn::Context;
 pub(crate) use answer::{write_answer, write_found, write_outcome_of, write_still_waiting};
+pub(crate) use head::HEAD_BYTES;
 use head::{Head, Method};
 pub(crate) use problem::Problem;
 

@@ -116,6 +116,11 @@ pub(super) fn ask(head: &Head, body: &[u8], context: &mut Context<'_>) -> Result
         Op::Longest if !context.may_observe_all() => return Err(forbidden()),
         Op::Metrics if !context.may_observe() => return Err(forbidden()),
         Op::Longest => text(200, JSON, context.longest()),
+        Op::Events if head.method == Method::Head && !context.may_observe_all() => {
+            return Err(forbidden());
+        }
+        // All that there is without a body.
+        Op::Events if head.method == Method::Head => text(200, "text/event-stream", String::new()),
         Op::Events => Asked::Events,
         Op::Metrics => text(200, "text/plain; version=0.0.4; charset=utf-8", context.metrics()),
         Op::Live => text(200, "text/plain; charset=utf-8", "ok\n".into()),
