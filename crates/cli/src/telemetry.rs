@@ -24,6 +24,7 @@ pub(crate) struct Traces {
 }
 
 /// Begins to log, and to send traces if there is somewhere to send them.
+#[cfg_attr(not(feature = "otel"), expect(clippy::unnecessary_wraps, reason = "traces may fail"))]
 pub(crate) fn start(format: LogFormat) -> Result<Traces> {
     let filter = EnvFilter::try_from_env("KEYLATCH_LOG")
         .unwrap_or_else(|_| "warn,keylatch_server=info,keylatch::audit=info".into());
