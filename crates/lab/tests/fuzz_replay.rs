@@ -264,8 +264,8 @@ fn http_requests(seed: u64) -> Vec<u8> {
             text += "\r\n";
         }
         let length = body.len() + usize::from(random.percent(5));
-        text += &format!("Content-Length: {length}\r\n\r\n{body}");
         input.extend(text.bytes());
+        input.extend(format!("Content-Length: {length}\r\n\r\n{body}").bytes());
     }
     input
 }

@@ -190,7 +190,7 @@ fn add_input(all: &mut Value, op: Op, path: &str) {
 }
 
 /// Not said is the same as null.
-fn or_null(schema: Value) -> Value {
+fn or_null(schema: &Value) -> Value {
     json!({"anyOf": [schema, {"type": "null"}]})
 }
 
@@ -212,16 +212,16 @@ fn schemas() -> Value {
             "type": "object", "properties": properties, "required": required, "additionalProperties": false,
         })
     };
-    let wanted = json!({"name": text(512), "argument": argument(), "mode": or_null(mode())});
+    let wanted = json!({"name": text(512), "argument": argument(), "mode": or_null(&mode())});
     let long = object(
         json!({"ms": number(), "name": {"type": "string"}, "owner": {"type": "string"}}),
         &["ms", "name", "owner"],
     );
     let mut acquire = object(
         json!({
-            "name": or_null(text(512)), "argument": or_null(argument()), "mode": or_null(mode()),
+            "name": or_null(&text(512)), "argument": or_null(&argument()), "mode": or_null(&mode()),
             "resources": {"type": ["array", "null"], "minItems": 1, "maxItems": 64, "items": object(wanted, &["name"])},
-            "owner": or_null(text(256)), "lease_ms": or_null(ms()), "wait_ms": ms(), "id": or_null(text(64)),
+            "owner": or_null(&text(256)), "lease_ms": or_null(&ms()), "wait_ms": ms(), "id": or_null(&text(64)),
             "meta": {"type": ["string", "null"], "maxLength": 1_024}, "max_hold_ms": ms(), "detect": {"type": "boolean"},
         }),
         &[],
@@ -232,7 +232,7 @@ fn schemas() -> Value {
     acquire["examples"] = json!([{"name": "user:42", "owner": "ann", "wait_ms": 5_000}]);
     json!({
         "Acquire": acquire,
-        "Renew": object(json!({"lease_ms": or_null(ms())}), &[]),
+        "Renew": object(json!({"lease_ms": or_null(&ms())}), &[]),
         "Nothing": object(json!({}), &[]),
         "Revoke": object(json!({"token": number(), "reason": text(1_024)}), &["token", "reason"]),
         "Granted": object(
