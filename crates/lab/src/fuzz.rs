@@ -10,7 +10,7 @@
 //! | [`resp`] | what a client sends | the same requests however it is cut into pieces |
 //! | [`reply`] | what a server sends, or choices of values | read when whole; what is written reads back |
 //!
-//! The target `enqueue` has its body in `keylatch-server`, whose parser is private.
+//! The targets `enqueue` and `http` have their bodies in `keylatch-server`, whose parsers are private.
 
 mod script;
 mod snapshot;

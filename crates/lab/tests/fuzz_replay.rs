@@ -31,6 +31,7 @@ const SNAPSHOT: Target = ("snapshot", fuzz::snapshot);
 const RESP: Target = ("resp", fuzz::resp);
 const REPLY: Target = ("reply", fuzz::reply);
 const ENQUEUE: Target = ("enqueue", keylatch_server::fuzzing::enqueue);
+const HTTP: Target = ("http", keylatch_server::fuzzing::http);
 
 fn folder(target: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target)
@@ -205,6 +206,70 @@ fn json(seed: u64) -> Vec<u8> {
     input
 }
 
+/// Requests over HTTP that are made of what they are made of.
+fn http_requests(seed: u64) -> Vec<u8> {
+    const LINES: [&str; 14] = [
+        "POST /v1/locks",
+        "POST /v1/locks",
+        "GET /v1/locks?name=n&waiters=true",
+        "GET /v1/locks?limit=1&cursor=1&owner=%C3%A9",
+        "GET /v1/locks/i",
+        "DELETE /v1/locks/i",
+        "DELETE /v1/locks/%ff",
+        "POST /v1/locks/i/renew",
+        "POST /v1/locks/i/promote",
+        "POST /v1/revoke",
+        "GET /v1/owners",
+        "HEAD /openapi.json",
+        "GET /readyz?verbose",
+        "PUT /nothing",
+    ];
+    const HEADERS: [&str; 10] = [
+        "Connection: close",
+        "Connection: keep-alive",
+        "Authorization: Bearer klt_a_b",
+        "If-None-Match: W/\"1-1\"",
+        "Last-Event-ID: 1-1",
+        "Content-Type: text/plain",
+        "Transfer-Encoding: chunked",
+        "Sec-Fetch-Site: cross-site",
+        "Accept: */*",
+        "X: \u{e9}",
+    ];
+    const BODIES: [&str; 12] = [
+        "",
+        "{}",
+        r#"{"name":"n","id":"i"}"#,
+        r#"{"name":"n","id":"i","mode":"O","lease_ms":5.0}"#,
+        r#"{"name":"n","argument":["A",1.5,true,"@","\\@"],"mode":"S","meta":"m"}"#,
+        r#"{"resources":[{"name":"a"},{"name":"b","mode":"E"}],"owner":"o","detect":true}"#,
+        r#"{"name":"n","wait_ms":10,"max_hold_ms":1}"#,
+        r#"{"lease_ms":90000}"#,
+        r#"{"token":1,"reason":"r"}"#,
+        r#"{"name":"n","argument":[1e999]}"#,
+        r#"{"name":null,"owner":""}"#,
+        "[[[[",
+    ];
+    let mut random = Random::new(seed);
+    let mut input = vec![random.bits() as u8];
+    for _ in 0..random.between(1, 5) {
+        let (line, body) = (random.pick(&LINES), random.pick(&BODIES));
+        let mut text = format!("{line} HTTP/1.1\r\nHost: localhost\r\n");
+        if random.percent(90) {
+            text += "Content-Type: application/json\r\n";
+        }
+        if random.percent(20) {
+            let header = random.pick(&HEADERS);
+            text += header;
+            text += "\r\n";
+        }
+        let length = body.len() + usize::from(random.percent(5));
+        input.extend(text.bytes());
+        input.extend(format!("Content-Length: {length}\r\n\r\n{body}").bytes());
+    }
+    input
+}
+
 /// A few changes of the kind that a fuzzer makes.
 fn mutate(random: &mut Random, input: &mut Vec<u8>, other: &[u8]) {
     for _ in 0..random.between(1, 4) {
@@ -291,6 +356,15 @@ fn enqueue_requests_pass_from_the_corpus_and_from_seeds() {
     );
 }
 
+#[test]
+fn http_requests_pass_from_the_corpus_and_from_seeds() {
+    replay(
+        HTTP,
+        MADE_FOR_PARSERS / 5, // each goes through a table and back, several times
+        |seed| if seed % 3 == 0 { bytes(seed, 300) } else { http_requests(seed) },
+    );
+}
+
 // ---- the controls: what is wrong is noticed -------------------------------------------------
 
 fn fails(body: impl FnOnce()) -> bool {
@@ -366,6 +440,7 @@ fn seeds_for_a_corpus_can_be_made_anew() {
         fs::write(folder.join(name), input).expect("a folder to write to");
     };
     for seed in 0..27 {
+        write("http", &format!("seed-{seed}"), &http_requests(seed));
         write("commands", &format!("seed-{seed}"), &log(seed, 40));
         write("script", &format!("seed-{seed}"), &bytes(seed, 400));
         write("snapshot", &format!("seed-{seed}"), &image_input(seed, 40));

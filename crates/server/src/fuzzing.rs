@@ -1,4 +1,6 @@
-//! For the fuzzer only (feature `fuzzing`): the parser of the enqueue protocol, which is private.
-//! `crates/lab` replays its corpus in the gate, `fuzz/` runs it under coverage.
+//! For the fuzzer only (feature `fuzzing`): the parsers of the enqueue protocol and of HTTP,
+//! which are private.
+//! `crates/lab` replays their corpus in the gate, `fuzz/` runs them under coverage.
 
 pub use crate::listener::enqueue::fuzz as enqueue;
+pub use crate::listener::http::fuzz as http;

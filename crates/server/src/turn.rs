@@ -87,6 +87,180 @@ impl Batch {
     }
 }
 
+<<<<<<< HEAD
+=======
+/// What a listener may know and use while it reads a request.
+pub(crate) struct Context<'a> {
+    pub(crate) frame_bytes: usize,
+    pub(crate) owner_bytes: u64,
+    pub(crate) connection: ConnectionId,
+    /// Names under which HTTP is answered.
+    pub(crate) hosts: &'a [String],
+    about: metrics::About<'a>,
+    shown: &'a Text,
+    /// As whom the connection speaks; a request may say so itself.
+    pub(crate) login: Option<Login>,
+    /// A token was said that is not known.
+    pub(crate) wrong_token: bool,
+    guard: Option<&'a Guard>,
+    /// The name in the certificate that it has shown.
+    certificate: Option<&'a str>,
+    random: &'a mut StdRng,
+    table: &'a Mutex<Table>,
+    clock: Clock,
+}
+
+#[cfg(feature = "fuzzing")]
+impl<'a> Context<'a> {
+    /// Of a connection without a server around it.
+    pub(crate) fn alone(
+        table: &'a Mutex<Table>,
+        random: &'a mut StdRng,
+        shown: &'a Text,
+        syncs: &'a Syncs,
+        frame_bytes: usize,
+    ) -> Context<'a> {
+        let about =
+            metrics::About { connections: 1, full: false, durable: false, syncs, uptime_s: 0 };
+        Context {
+            frame_bytes,
+            owner_bytes: 256,
+            connection: ConnectionId { at: 0, number: 1 },
+            hosts: &[],
+            about,
+            shown,
+            login: None,
+            wrong_token: false,
+            guard: None,
+            certificate: None,
+            random,
+            table,
+            clock: Clock::new(0),
+        }
+    }
+}
+
+impl Context<'_> {
+    /// An id that cannot be guessed: a random UUID.
+    pub(crate) fn new_id(&mut self) -> RequestId {
+        let mut bytes = [0; 16];
+        self.random.fill_bytes(&mut bytes);
+        bytes[6] = bytes[6] & 0x0f | 0x40;
+        bytes[8] = bytes[8] & 0x3f | 0x80;
+        RequestId::from_uuid(bytes)
+    }
+
+    /// A request without an owner.
+    pub(crate) fn party(&self) -> Party {
+        Party { owner: Arc::clone(self.shown), explicit: false, principal: self.principal() }
+    }
+
+    /// Whether it has to say who it is before anything else.
+    pub(crate) fn must_log_in(&self) -> bool {
+        self.guard.is_some() && self.login.is_none()
+    }
+
+    /// Whether tokens mean anything here.
+    pub(crate) fn has_tokens(&self) -> bool {
+        self.guard.is_some()
+    }
+
+    /// Whether everything may be seen: figures that are those of all names.
+    pub(crate) fn may_observe(&self) -> bool {
+        let may = |login: &Login| login.principal.may_anywhere(Right::Observe);
+        self.guard.is_none() || self.login.as_ref().is_some_and(may)
+    }
+
+    /// Whether all names may be seen.
+    pub(crate) fn may_observe_all(&self) -> bool {
+        let may = |login: &Login| login.principal.may(Right::Observe, "");
+        self.guard.is_none() || self.login.as_ref().is_some_and(may)
+    }
+
+    /// Says who it is. False if the token is not known.
+    pub(crate) fn log_in(&mut self, token: &str) -> bool {
+        let Some(guard) = self.guard else { return false };
+        self.login = guard.by_token(token);
+        self.wrong_token = self.login.is_none();
+        self.login.is_some()
+    }
+
+    /// Whoever it is without having said anything: by its certificate.
+    pub(crate) fn log_in_silently(&mut self) {
+        let by_certificate = |guard: &Guard| guard.by_certificate(self.certificate?);
+        self.login = self.guard.and_then(by_certificate);
+    }
+
+    /// Who it is, if that is known.
+    pub(crate) fn principal(&self) -> Option<Text> {
+        self.login.as_ref().map(|login| login.principal.name.clone())
+    }
+
+    fn stats(&self, table: &Table) -> Stats {
+        match table.query(self.clock.now(), &Query::Stats) {
+            keylatch_table::Answer::Stats(stats) => stats,
+            other => unreachable!("statistics were asked for: {other:?}"),
+        }
+    }
+
+    /// For Prometheus.
+    pub(crate) fn metrics(&self) -> String {
+        let table = self.table.lock();
+        metrics::render(&self.stats(&table), table.tally(), &self.about)
+    }
+
+    /// The longest waits and holds, as JSON.
+    pub(crate) fn longest(&self) -> String {
+        let table = self.table.lock();
+        let list = |longest: &keylatch_table::Longest| {
+            let one = |long: &keylatch_table::Long| serde_json::json!({"ms": long.ms, "name": &*long.name, "owner": &*long.owner});
+            longest.iter().map(one).collect::<Vec<_>>()
+        };
+        let tally = table.tally();
+        let (waits, holds) = (list(&tally.longest_waits), list(&tally.longest_holds));
+        serde_json::json!({"waits": waits, "holds": holds}).to_string()
+    }
+
+    /// Whether new locks are taken; and why, or why not.
+    pub(crate) fn readiness(&self, verbose: bool) -> (bool, String) {
+        let (ready, full) = (!self.about.full, self.about.full);
+        let mut text = String::from(if ready { "ready\n" } else { "not ready\n" });
+        if verbose || !ready {
+            let log = match (self.about.durable, full) {
+                (false, _) => "log: off, locks are in memory only",
+                (true, false) => "log: ok",
+                (true, true) => "log: its disk is full, no new locks until there is room",
+            };
+            let table = self.table.lock();
+            let stats = self.stats(&table);
+            let (connections, held, waiting) = (self.about.connections, stats.held, stats.waiting);
+            let _ = writeln!(
+                text,
+                "{log}\nconnections: {connections}\nheld: {held}\nwaiting: {waiting}"
+            );
+        }
+        (ready, text)
+    }
+
+    pub(crate) fn info(&self) -> String {
+        let stats = self.stats(&self.table.lock());
+        format!(
+            "# Server\r\nkeylatch_version:{}\r\nprocess_id:{}\r\n# Locks\r\nheld:{}\r\nwaiting:{}\r\n\
+             resources:{}\r\nowners:{}\r\nended_remembered:{}\r\nlast_token:{}\r\ntable_time_ms:{}\r\n",
+            env!("CARGO_PKG_VERSION"),
+            std::process::id(),
+            stats.held,
+            stats.waiting,
+            stats.resources,
+            stats.owners,
+            stats.ended,
+            stats.token,
+            stats.now,
+        )
+    }
+}
+
+>>>>>>> proofs
 pub(crate) struct Turns {
     config: Config,
     certificates: Option<Certificates>,

@@ -77,10 +77,10 @@ impl Place {
             token.hash()
         );
         for (prefix, right) in *rules {
-            text += &format!(
-                "[[principal.rule]]\nprefix = \"{prefix}\"\nrights = [\"{}\"]\n",
-                right.replace(' ', "\", \"")
-            );
+            let rights = right.replace(' ', "\", \"");
+            text +=
+                &["[[principal.rule]]\nprefix = \"", prefix, "\"\nrights = [\"", &rights, "\"]\n"]
+                    .concat();
         }
         text
     }

@@ -501,7 +501,9 @@ fn happen(http: &mut Http, name: &str, reason: &str) {
 fn a_hundred_who_listen_all_hear_it() {
     let server = server();
     let mut all: Vec<Http> = (0..100).map(|_| Http::to(&server)).collect();
-    all.iter_mut().for_each(|http| http.listen(""));
+    for http in &mut all {
+        http.listen("");
+    }
     let mut http = Http::to(&server);
     for name in ["a", "b", "c"] {
         happen(&mut http, name, "test");

@@ -6,10 +6,15 @@
 
 mod answer;
 mod body;
+#[cfg(feature = "fuzzing")]
+mod fuzz;
 mod head;
 mod openapi;
 mod problem;
 mod route;
+
+#[cfg(feature = "fuzzing")]
+pub use fuzz::fuzz;
 
 use std::time::Instant;
 
