@@ -35,6 +35,36 @@ pub(crate) struct Context<'a> {
     pub(super) clock: Clock,
 }
 
+#[cfg(feature = "fuzzing")]
+impl<'a> Context<'a> {
+    /// Of a connection without a server around it.
+    pub(crate) fn alone(
+        table: &'a Mutex<Table>,
+        random: &'a mut StdRng,
+        shown: &'a Text,
+        syncs: &'a metrics::Syncs,
+        frame_bytes: usize,
+    ) -> Context<'a> {
+        let about =
+            metrics::About { connections: 1, full: false, durable: false, syncs, uptime_s: 0 };
+        Context {
+            frame_bytes,
+            owner_bytes: 256,
+            connection: ConnectionId { at: 0, number: 1 },
+            hosts: &[],
+            about,
+            shown,
+            login: None,
+            wrong_token: false,
+            guard: None,
+            certificate: None,
+            random,
+            table,
+            clock: Clock::new(0),
+        }
+    }
+}
+
 impl Context<'_> {
     /// An id that cannot be guessed: a random UUID.
     pub(crate) fn new_id(&mut self) -> RequestId {
