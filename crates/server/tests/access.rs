@@ -337,7 +337,10 @@ fn the_id_of_another_principal_is_one_that_there_is_not() {
         assert_eq!(ask("one"), ask("unknown"), "{method} {path}");
     }
     assert!(bob.say("LOCK a:one MODE O ID one").starts_with('-'), "no repeat of another's request");
-    assert_eq!(http.lock(&json!({"name": "a:one", "mode": "O", "id": "one"})).status, 403);
+    assert_eq!(
+        http.lock(&json!({"name": "a:one", "mode": "O", "id": "one"})).refusal(),
+        (409, "id_reused".into())
+    );
     assert_eq!(ann.say("UNLOCK one"), "1", "it is there for its principal");
     assert_eq!(place.http(&server, "ann").ask("DELETE", "/v1/locks/two", "").status, 204);
     assert_eq!(place.resp(&server, "admin").say("UNLOCK three"), "1", "and for an administrator");

@@ -172,7 +172,9 @@ impl Turns {
                 Ask::Change(access::as_unknown(command), answer)
             }
             (Ask::Change(_, answer) | Ask::Question(_, answer), denied) => {
-                Ask::Say(connection.speaks.refusal(Some(&answer), "NOPERM", &denied.to_string()))
+                // What everyone is told whose id was used for something else, and nothing more.
+                let code = if denied == Denied::IdReused { "IDREUSED" } else { "NOPERM" };
+                Ask::Say(connection.speaks.refusal(Some(&answer), code, &denied.to_string()))
             }
             (_, denied) => Ask::Say(connection.speaks.refusal(None, "NOPERM", &denied.to_string())),
         }

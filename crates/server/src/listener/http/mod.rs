@@ -164,6 +164,7 @@ impl Session {
 pub(crate) fn refusal(code: &'static str, text: &str, meta: Meta) -> Vec<u8> {
     let (status, code) = match code {
         "NOAUTH" => (401, "unauthorized"),
+        "IDREUSED" => (409, "id_reused"),
         _ => (403, "forbidden"),
     };
     let mut out = Vec::new();
