@@ -57,7 +57,7 @@ impl Guarded {
 
     fn start_run(&self, token: &str, words: &[&str]) -> Running {
         let mut command = self.cli().command(words);
-        command.env("KEYLATCH_TOKEN", token);
+        command.env("KEYLATCH_AUTH", token);
         Running::start(command)
     }
 }
@@ -107,7 +107,7 @@ fn commands_have_their_token_from_the_url_or_the_environment() {
 fn whoever_may_not_is_told_so_and_nothing_runs() {
     let server = Guarded::start();
     let run = ["run", "b:1", "--", "echo", "ran"];
-    denied(&server.cli().run(&["ls"]), "KEYLATCH_TOKEN");
+    denied(&server.cli().run(&["ls"]), "KEYLATCH_AUTH");
     denied(&server.run("klt_1_wrong", &["ls"]), "this token is not known");
     denied(&server.run("klt_1_wrong", &run), "this token is not known");
     denied(&server.run(&server.token, &["lock", "b:1"]), "`exclusive`");
@@ -122,13 +122,14 @@ fn whoever_may_not_is_told_so_and_nothing_runs() {
 }
 
 #[test]
-fn under_a_lock_the_variable_is_the_fencing_token_and_is_never_sent() {
+fn a_command_under_a_lock_has_both_tokens() {
     let server = Guarded::start();
     let command = format!("echo $KEYLATCH_TOKEN; {} ls", env!("CARGO_BIN_EXE_keylatch"));
     let words = ["run", "a:1", "--", "sh", "-c", &command];
     let ran = server.run(&server.token, &words);
-    assert!(ran.out.trim_end().parse::<u64>().is_ok(), "{ran:?}");
-    denied(&ran, "KEYLATCH_TOKEN");
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.out.lines().next().unwrap().parse::<u64>().is_ok(), "{ran:?}");
+    assert!(ran.out.contains("a:1"), "{ran:?}");
     let url = format!("keylatch://:{}@{}", server.token, server.address);
     let ran = Cli::at(url).run(&words);
     assert_eq!(ran.code, Some(0), "{ran:?}");

@@ -69,7 +69,7 @@ impl Locks {
 
     /// Opens what a URL names: `memory:`, `sqlite:PATH`, `redis://HOST:PORT` or
     /// `keylatch://[:TOKEN@]HOST:PORT[,HOST:PORT...]`. A lock server whose URL has no token is shown that
-    /// of the variable `KEYLATCH_TOKEN`, if there is one.
+    /// of the variable `KEYLATCH_AUTH`, if there is one.
     ///
     /// To be called inside of a tokio runtime, which then also renews what is held.
     pub async fn connect(url: &str) -> Result<Locks, ConnectError> {

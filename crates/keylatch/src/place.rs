@@ -14,9 +14,9 @@ use crate::error::ConnectError;
 /// The variable that says where the locks are.
 pub const URL: &str = "KEYLATCH_URL";
 
-/// The variable that has the token for a lock server, if its URL has none. Inside of `keylatch run`
-/// it is the fencing token of the lock, a number, which is never taken for one.
-pub const TOKEN: &str = "KEYLATCH_TOKEN";
+/// The variable that has the token for a lock server, if its URL has none. (`KEYLATCH_TOKEN` is the
+/// fencing token that `keylatch run` gives its command.)
+pub const TOKEN: &str = "KEYLATCH_AUTH";
 
 /// Where the locks are if nobody says.
 pub fn url() -> Result<String, ConnectError> {
@@ -56,7 +56,7 @@ fn token_in(environment: Environment<'_>) -> Result<Option<String>, ConnectError
     let token = environment(TOKEN).map(OsString::into_string);
     match token.unwrap_or_else(|| Ok(String::new())) {
         Ok(token) if token.starts_with("klt_") => Ok(Some(token)),
-        Ok(number) if number.bytes().all(|byte| byte.is_ascii_digit()) => Ok(None),
+        Ok(nothing) if nothing.is_empty() => Ok(None),
         // Not shown: it may be a token all the same.
         _ => Err(ConnectError::Configuration(format!(
             "{TOKEN} is not the token of a lock server: those begin with klt_"
@@ -169,10 +169,9 @@ mod tests {
 
     #[cfg(feature = "server")]
     #[test]
-    fn a_fencing_token_is_no_token_for_a_server() {
+    fn what_is_no_token_is_refused_and_not_shown() {
         let token = |value: &str| token_in(&|_| Some(value.into()));
         assert_eq!(token("klt_1_secret"), Ok(Some("klt_1_secret".into())));
-        assert_eq!(token("17"), Ok(None));
         assert_eq!(token(""), Ok(None));
         assert_eq!(token_in(&|_| None), Ok(None));
         let error = token("secret").unwrap_err().to_string();

@@ -114,7 +114,7 @@ async fn whoever_is_not_known_is_told_so_at_once() {
     let good = desk.add("ann", "", ALL);
     let server = desk.server();
     let text = denied(&server.url()).await;
-    assert!(text.contains("KEYLATCH_TOKEN"), "{text}");
+    assert!(text.contains("KEYLATCH_AUTH"), "{text}");
     for wrong in ["klt_1_secret", &good[..good.len() - 1]] {
         let text = denied(&url(&server, wrong)).await;
         assert!(text.contains("this token is not known"), "{text}");

@@ -105,7 +105,7 @@ fn judge(value: &Value, token: Option<&Token>) -> Result<(), Unwelcome> {
     Err(match (read::denied(text), token) {
         (Some(_), None) => Unwelcome::Denied(
             "the server wants to know who you are: give a token, keylatch://:TOKEN@HOST:PORT or \
-             KEYLATCH_TOKEN, or a certificate that it knows"
+             KEYLATCH_AUTH, or a certificate that it knows"
                 .into(),
         ),
         (Some(reason), Some(_)) => Unwelcome::Denied(reason),
