@@ -77,7 +77,7 @@ pub(crate) struct Serve {
     /// How the log is written: lines for people, or an object a line.
     #[arg(long, value_name = "FORMAT", env = "KEYLATCH_LOG_FORMAT", default_value = "text")]
     log_format: LogFormat,
-    /// Say whether the configuration is valid, and end. Nothing is opened or bound.
+    /// Say whether the configuration is valid, its files included, and end. Nothing is bound or written.
     #[arg(long)]
     check: bool,
 }
@@ -125,7 +125,7 @@ struct LogFile {
 impl Serve {
     pub(crate) fn run(self) -> Result<()> {
         let config = self.resolve()?;
-        config.validate()?;
+        Server::check(&config)?;
         if self.check {
             println!("the configuration is valid");
             return Ok(());

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use rand::RngCore;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Runtime;
 
-use crate::access::{AccessError, AuditLog};
+use crate::access::{Access, AccessError, AuditLog};
 use crate::certificates::{Certificates, TlsError};
 use crate::clock::{Clock, wall};
 use crate::config::{Config, ConfigError};
@@ -145,7 +146,11 @@ impl Server {
                 (Log::Memory, Arc::new(Mutex::new(table)))
             }
             Some(dir) => {
-                std::fs::create_dir_all(dir)
+                // Ids in the log are as good as the locks: nobody else needs to read it.
+                std::fs::DirBuilder::new()
+                    .recursive(true)
+                    .mode(0o700)
+                    .create(dir)
                     .map_err(|error| ServerError::Data { dir: dir.clone(), error })?;
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
                 let node = Node::open(dir, config.log, &config.settings, token, hash_seed);
@@ -161,6 +166,12 @@ impl Server {
                 Some(Guard::open(path, audit, &config.enqueue_principal)?)
             }
         };
+        if config.enqueue.is_some()
+            && guard.as_ref().is_some_and(|guard| guard.of_enqueue().is_none())
+        {
+            let name = &config.enqueue_principal;
+            tracing::warn!(%name, "the access file has no such principal: the enqueue port refuses everything");
+        }
         table.lock().clear_tally();
         let clock = Clock::new(table.lock().now());
         let registry = poll.registry().try_clone()?;
@@ -173,6 +184,14 @@ impl Server {
             table,
             clock,
         })
+    }
+
+    /// Whether a server could start so, as far as its files say: nothing is bound or written.
+    pub fn check(config: &Config) -> Result<(), ServerError> {
+        config.validate()?;
+        config.tls.clone().map(Certificates::read).transpose()?;
+        config.access.as_deref().map(Access::read).transpose()?;
+        Ok(())
     }
 
     /// Where it listens.

@@ -379,7 +379,7 @@ fn the_enqueue_port_has_the_rights_of_its_principal() {
     let place = Place::new(&[("root", &[("", "admin")])]);
     let server = place.server();
     let said = Peer::to(&server).say(&lock("u", "X", "ann", 0));
-    assert!(said.contains("wants to know who you are"), "nobody speaks there: {said}");
+    assert!(said.contains("has no principal for the enqueue port"), "nobody speaks there: {said}");
 }
 
 #[test]
@@ -573,6 +573,25 @@ fn one_who_may_not_observe_any_more_hears_nothing_more() {
     server.reload();
     assert!(subscriber.is_closed());
     assert!(listener.event().is_none());
+}
+
+#[test]
+fn who_has_no_right_any_more_is_not_granted_what_it_waits_for() {
+    let lines: &[Line<'_>] = &[("ann", &[("", "admin")]), ("bob", &[("a:", "exclusive")])];
+    let place = Place::new(lines);
+    let server = place.server();
+    let (mut ann, mut bob) = (place.resp(&server, "ann"), place.resp(&server, "bob"));
+    assert!(ann.say("LOCK a:1 ID one").starts_with("status=granted"));
+    bob.send("LOCK a:1 ID two WAIT 60000");
+    let mut http = place.http(&server, "bob");
+    http.begin("POST", "/v1/locks", "{\"name\": \"a:1\", \"id\": \"three\", \"wait_ms\": 60000}");
+    until("they wait", || ann.say("LOCKS WAITERS").matches("waiting").count() == 2);
+    place.write(&lines[..1]);
+    server.reload();
+    assert_eq!(bob.next(), "status=cancelled id=two");
+    assert_eq!(http.got().refusal(), (409, "cancelled".into()));
+    assert_eq!(ann.say("UNLOCK one"), "1");
+    assert_eq!(ann.say("LOCKS WAITERS"), "[]", "nobody has it now");
 }
 
 #[test]

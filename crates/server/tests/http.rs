@@ -367,10 +367,10 @@ fn what_is_too_large_is_refused_before_it_is_there() {
     let address = server.addresses.http.unwrap();
     let large = "x".repeat(1 << 20);
     for (text, status) in [
-        (format!("GET /{large} HTTP/1.1\r\nHost: localhost\r\n\r\n"), 413),
-        (format!("GET / HTTP/1.1\r\nHost: localhost\r\nX: {large}\r\n\r\n"), 413),
+        (format!("GET /{large} HTTP/1.1\r\nHost: localhost\r\n\r\n"), 431),
+        (format!("GET / HTTP/1.1\r\nHost: localhost\r\nX: {large}\r\n\r\n"), 431),
         (format!("GET / HTTP/1.1\r\nHost: localhost\r\n{}\r\n", "A: b\r\n".repeat(10_000)), 431),
-        (large.clone(), 413),
+        (large.clone(), 431),
     ] {
         let mut stream = TcpStream::connect(address).unwrap();
         // It need not read all of it to know.

@@ -44,12 +44,12 @@ pub enum AccessError {
     )]
     NotFound(PathBuf),
     /// It cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
+    #[error("cannot read {}: {error}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: io::Error,
+        error: io::Error,
     },
     /// Everyone could change it.
     #[error(
@@ -105,7 +105,7 @@ struct RulePart {
 pub(super) fn read(path: &Path) -> Result<Access, AccessError> {
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::NotFound => AccessError::NotFound(path.into()),
-        _ => AccessError::Io { path: path.into(), source },
+        _ => AccessError::Io { path: path.into(), error: source },
     };
     let file = std::fs::File::open(path).map_err(failed)?;
     let about = file.metadata().map_err(failed)?;

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use keylatch_table::{Answer as Found, Command, Event, LocksQuery, Query, Reply, Table, Text};
+use keylatch_table::{
+    Answer as Found, Command, Event, LocksQuery, Query, Reply, Table, Target, Text,
+};
 
 use super::Turns;
 use crate::access::{
@@ -124,13 +126,21 @@ impl Turns {
         if !guard.read_again() {
             return;
         }
+        let mut without = Vec::new();
         for (at, connection) in &mut self.connections {
             connection.login = connection.login.as_ref().and_then(|login| guard.again(login));
+            if connection.login.is_none() {
+                without.extend_from_slice(&connection.waiting);
+            }
             let may = |login: &Login| login.principal.may(Right::Observe, "");
             if connection.subscribed && !connection.login.as_ref().is_some_and(may) {
                 connection.closing = true;
                 self.dirty.push(at);
             }
+        }
+        // Whoever has no right to ask any more must not be granted what it asked for before.
+        for id in without {
+            self.propose(Command::Cancel(Target::Id(id)));
         }
         // Whoever listens over HTTP comes again, and is judged then.
         self.feed.dismiss();
@@ -176,7 +186,11 @@ impl Turns {
                 let code = if denied == Denied::IdReused { "IDREUSED" } else { "NOPERM" };
                 Ask::Say(connection.speaks.refusal(Some(&answer), code, &denied.to_string()))
             }
-            (_, denied) => Ask::Say(connection.speaks.refusal(None, "NOPERM", &denied.to_string())),
+            // All that is left: it tells of all names.
+            (..) => {
+                let text = "events are those of all names: this needs `observe` on every name";
+                Ask::Say(connection.speaks.refusal(None, "NOPERM", text))
+            }
         }
     }
 
@@ -314,6 +328,10 @@ impl Speaks {
         match (self, answer) {
             (Speaks::Http(_), Some(Answer::Http(answer))) => http::refusal(code, text, answer.meta),
             (Speaks::Http(_), _) => http::refusal(code, text, http::Meta::default()),
+            (Speaks::Enqueue(_), _) if code == "NOAUTH" => self.error(
+                code,
+                "the access file of this server has no principal for the enqueue port",
+            ),
             _ => self.error(code, text),
         }
     }

@@ -60,7 +60,10 @@ impl Head {
         let length = match request.parse(input) {
             Ok(Status::Complete(length)) if length <= HEAD_BYTES => length,
             Ok(Status::Partial) if input.len() <= HEAD_BYTES => return Ok(None),
-            Ok(_) => return Err(Problem::too_large("the headers", HEAD_BYTES)),
+            Ok(_) => {
+                let text = format!("the headers may have at most {HEAD_BYTES} bytes");
+                return Err(Problem::new(431, "too_large", text));
+            }
             Err(httparse::Error::TooManyHeaders) => {
                 return Err(Problem::new(431, "too_large", format!("at most {HEADERS} headers")));
             }
@@ -87,7 +90,7 @@ impl Head {
             last_event_id: None,
             is_json: false,
         };
-        let mut host = None;
+        let (mut host, mut origin) = (None, None);
         let mut lengths = 0;
         for header in request.headers.iter() {
             let Ok(value) = std::str::from_utf8(header.value) else {
@@ -99,6 +102,7 @@ impl Head {
                     return Err(Problem::new(400, "bad_host", "more than one Host".into()));
                 }
                 "host" => host = Some(value),
+                "origin" => origin = Some(value),
                 "content-length" => {
                     // `+5` is a number to Rust.
                     let digits = value.bytes().all(|byte| byte.is_ascii_digit());
@@ -133,15 +137,16 @@ impl Head {
                 }
                 // A page of another site may make a browser send something, and is not to read or do
                 // anything here.
-                "sec-fetch-site" if value == "cross-site" => {
-                    let text = "this server does not answer pages of other sites";
-                    return Err(Problem::new(403, "cross_site", text.into()));
-                }
+                "sec-fetch-site" if value == "cross-site" => return Err(cross_site()),
                 _ => {}
             }
         }
         if lengths > 1 {
             return Err(Problem::new(400, "bad_request", "more than one Content-Length".into()));
+        }
+        let of_ours = |origin: &str| origin.split_once("://").map(|(_, at)| at) == host;
+        if origin.is_some_and(|origin| !of_ours(origin)) {
+            return Err(cross_site());
         }
         match host {
             Some(host) if is_ours(host, hosts) => Ok(Some((head, length))),
@@ -154,6 +159,10 @@ impl Head {
             None => Err(Problem::new(400, "bad_host", "say the Host".into())),
         }
     }
+}
+
+fn cross_site() -> Problem {
+    Problem::new(403, "cross_site", "this server does not answer pages of other sites".into())
 }
 
 /// A name that others may let point here is not taken: that is how a page in a browser would get in.
@@ -227,7 +236,9 @@ mod tests {
         assert_eq!(with("Content-Length: +1"), 400);
         assert_eq!(with("Content-Length: 99999999999999999999999"), 400);
         assert_eq!(with("Sec-Fetch-Site: cross-site"), 403);
-        assert_eq!(with(&format!("X: {}", "y".repeat(HEAD_BYTES))), 413);
+        assert_eq!(with("Origin: http://evil.example"), 403);
+        assert_eq!(with("Origin: null"), 403);
+        assert_eq!(with(&format!("X: {}", "y".repeat(HEAD_BYTES))), 431);
         assert_eq!(with(&"A: b\n".repeat(70)), 431);
         assert_eq!(refused("LOCK a\nHost: localhost\n\n").0, 400);
     }

@@ -106,7 +106,7 @@ impl Session {
             Err(problem) => return broken(&problem),
         };
         if head.body_bytes > context.frame_bytes {
-            return broken(&Problem::too_large("the body", context.frame_bytes));
+            return broken(&Problem::too_large(context.frame_bytes));
         }
         let taken = head_bytes + head.body_bytes;
         if input.len() < taken {

@@ -21,8 +21,8 @@ impl Problem {
         Problem { status, code, detail, more: Map::new(), allow: None }
     }
 
-    pub(super) fn too_large(what: &str, most: usize) -> Problem {
-        Problem::new(413, "too_large", format!("{what} may have at most {most} bytes"))
+    pub(super) fn too_large(most: usize) -> Problem {
+        Problem::new(413, "too_large", format!("the body may have at most {most} bytes"))
     }
 
     pub(super) fn with(mut self, name: &str, value: Value) -> Problem {

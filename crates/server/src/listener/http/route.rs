@@ -78,7 +78,7 @@ pub(super) fn ask(head: &Head, body: &[u8], context: &mut Context<'_>) -> Result
         return Err(Problem::new(401, "unauthorized", LOG_IN.into()));
     }
     let forbidden = || {
-        let text = "this needs the right `observe`; ask whoever keeps the access file for it";
+        let text = "this tells of all names: it needs the right `observe` on every name";
         Problem::new(403, "forbidden", text.into())
     };
     let target = || Target::Id(RequestId::new(&id));
