@@ -5,6 +5,8 @@ mod tls_common;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{Peer, Running, lock};
@@ -259,11 +261,13 @@ fn a_flood_of_garbage_and_of_beginnings_does_not_keep_others_from_being_served()
     let hello = place.hello();
     let mut good = place.client(&server).unwrap();
     let mut plain = Peer::to(&server);
-    let until = Instant::now() + Duration::from_secs(3);
+    let done = Arc::new(AtomicBool::new(false));
+    let stop = Arc::clone(&done);
     let flood = std::thread::spawn(move || {
         let mut count = 0_u32;
         let mut open = std::collections::VecDeque::new();
-        while Instant::now() < until {
+        // It has to be one, however quickly the others are served.
+        while !stop.load(Ordering::SeqCst) || count < 1_000 {
             let Ok(mut socket) = TcpStream::connect(address) else { continue };
             count += 1;
             let _ = match count % 2 {
@@ -275,24 +279,17 @@ fn a_flood_of_garbage_and_of_beginnings_does_not_keep_others_from_being_served()
                 open.pop_front();
             }
         }
-        count
     });
-    let (mut served, mut worst, mut came) = (0, Duration::ZERO, 0);
-    while Instant::now() < until {
-        let began = Instant::now();
+    // Each of these would wait for ever, and fail after a minute, if the flood kept it out.
+    for round in 0..100 {
         assert_eq!(good.say("PING"), "PONG");
-        assert!(plain.say(&lock(&format!("u{served}"), "O", "ann", 0)).contains(r#""RC":"0""#));
-        worst = worst.max(began.elapsed());
-        served += 1;
-        if served % 50 == 0 {
+        assert!(plain.say(&lock(&format!("u{round}"), "O", "ann", 0)).contains(r#""RC":"0""#));
+        if round % 50 == 0 {
             assert_eq!(place.client(&server).unwrap().say("PING"), "PONG");
-            came += 1;
         }
     }
-    let flooded = flood.join().unwrap();
-    println!("{served} served, {came} came in, at worst {worst:?}; {flooded} in the flood");
-    assert!(flooded > 100 && served > 100 && came > 0, "{flooded} {served} {came}");
-    assert!(worst < Duration::from_secs(1), "{worst:?}");
+    done.store(true, Ordering::SeqCst);
+    flood.join().unwrap();
 }
 
 #[test]
