@@ -145,10 +145,10 @@ impl Writer {
             self.listeners.retain_mut(|one| one.dismissals == dismissals && one.flush());
             if !self.listeners.is_empty() {
                 self.alone_since = Instant::now();
-            } else if self.alone_since.elapsed() > LINGER {
-                self.flag.store(false, Ordering::Relaxed);
-                // What comes now is not kept, so neither may what came before.
-                self.kept.clear();
+            } else if self.alone_since.elapsed() > LINGER
+                && self.flag.swap(false, Ordering::Relaxed)
+            {
+                self.forget();
             }
         }
     }
@@ -169,7 +169,7 @@ impl Writer {
                 self.kept.push_back(text);
             }
             Message::Missed => {
-                self.kept.clear();
+                self.forget();
                 self.listeners.iter_mut().for_each(Listener::missed);
             }
             Message::Listener(mut listener) => {
@@ -182,14 +182,23 @@ impl Writer {
         }
     }
 
+    /// Some events are not here, and nobody may take what comes next for what came next: a number
+    /// is left out.
+    fn forget(&mut self) {
+        self.kept.clear();
+        self.last += 1;
+    }
+
+    /// How many there are behind this one; nothing if some of those are not here.
+    fn behind(&self, from: &str) -> Option<usize> {
+        let (life, number) = from.split_once('-')?;
+        let number = number.parse().ok().filter(|_| life == self.life.to_string())?;
+        let behind = self.last.checked_sub(number)? as usize;
+        (behind <= self.kept.len()).then_some(behind)
+    }
+
     fn catch_up(&self, listener: &mut Listener, from: &str) {
-        let seen = from
-            .split_once('-')
-            .filter(|(life, _)| *life == self.life.to_string())
-            .and_then(|(_, number)| number.parse::<u64>().ok())
-            .filter(|number| *number <= self.last && self.last - number <= self.kept.len() as u64);
-        let Some(seen) = seen else { return listener.missed() };
-        let behind = (self.last - seen) as usize;
+        let Some(behind) = self.behind(from) else { return listener.missed() };
         for text in self.kept.iter().skip(self.kept.len() - behind) {
             listener.out.extend(text.as_bytes());
         }
@@ -223,5 +232,26 @@ impl Listener {
             }
         }
         self.transport.flush().is_ok() && self.out.len() <= UNREAD
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_was_up_to_date_before_a_gap_is_not_after_it() {
+        let mut writer = Writer { life: 7, ..Writer::new() };
+        writer.hear(Message::Event("lost", "{}".into()));
+        writer.hear(Message::Event("lost", "{}".into()));
+        assert_eq!(writer.behind("7-2"), Some(0));
+        assert_eq!(writer.behind("7-1"), Some(1));
+        assert_eq!(writer.behind("7-3"), None, "it has not happened");
+        assert_eq!(writer.behind("6-2"), None, "another life");
+        writer.hear(Message::Missed);
+        assert_eq!(writer.behind("7-2"), None, "something may have happened since");
+        writer.hear(Message::Event("lost", "{}".into()));
+        assert_eq!(writer.behind("7-4"), Some(0));
+        assert_eq!(writer.behind("7-2"), None);
     }
 }
