@@ -94,6 +94,23 @@ pub enum RenewError {
     Unknown(String),
 }
 
+/// Why a task command was not carried out, or may not have been.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TaskError {
+    /// The command itself is wrong, or beyond a bound, or this strategy cannot do it.
+    #[error("{0}")]
+    Invalid(String),
+    /// Who we are is not accepted, or we have no right to this; trying again does not help.
+    #[error("not allowed: {0}")]
+    Denied(String),
+    /// Nobody was reached in time, so nothing has happened.
+    #[error("{0}")]
+    Unreachable(String),
+    /// It was sent, and the answer is not known. The same command under the same id tells.
+    #[error("the outcome is not known: {0}")]
+    Unknown(String),
+}
+
 /// Why a list, or an administrator's command, has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ListError {

@@ -39,7 +39,9 @@ mod strategy;
 
 pub use ask::{Ask, Tasks};
 pub use capabilities::{Capabilities, Durable};
-pub use error::{ConnectError, ListError, LockError, PromoteError, RenewError, RunError};
+pub use error::{
+    ConnectError, ListError, LockError, PromoteError, RenewError, RunError, TaskError,
+};
 pub use event::{Event, Subject, Watch};
 pub use fence::{Fence, Stale};
 pub use guard::{Guard, Lost, Released};

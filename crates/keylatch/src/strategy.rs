@@ -9,12 +9,15 @@ mod server;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use keylatch_table::{Acquire, Entry, Grant, LocksQuery, RequestId};
+use keylatch_table::{
+    Acquire, Entry, Grant, LocksQuery, PoolCounts, RequestId, TaskCommand, TaskEntry, TaskReply,
+    TasksQuery,
+};
 use tokio::sync::mpsc;
 
 use crate::capabilities::Capabilities;
 use crate::clock::Moment;
-use crate::error::{ConnectError, ListError, LockError, PromoteError};
+use crate::error::{ConnectError, ListError, LockError, PromoteError, TaskError};
 use crate::event::Event;
 use crate::guard::{Lost, Released};
 
@@ -60,6 +63,20 @@ pub(crate) trait Strategy: Send + Sync {
         );
         Box::pin(std::future::ready(Err(refused)))
     }
+}
+
+/// Tasks, where a strategy has them.
+#[allow(dead_code)] // until the API of tasks calls it
+pub(crate) trait TaskStrategy: Send + Sync {
+    /// Carries out a command. A claim that waits resolves with its outcome: `Claimed`, `Nothing` when
+    /// the time is over, `Refused`, `Cancelled(true)` if it was told to stop. Never with `Waiting` or
+    /// `Error`. A future that is dropped says nothing; whoever drops a waiting claim cancels its id.
+    fn task(&self, command: TaskCommand) -> Pending<Result<TaskReply, TaskError>>;
+    /// Tasks of a pool, in the order in which they were created.
+    fn tasks(&self, query: TasksQuery) -> Pending<Result<Vec<TaskEntry>, ListError>>;
+    fn task_entry(&self, pool: &str, key: &str) -> Pending<Result<Option<TaskEntry>, ListError>>;
+    /// Of the pool, or of all that have tasks or waiting claims.
+    fn pools(&self, pool: Option<&str>) -> Pending<Result<Vec<PoolCounts>, ListError>>;
 }
 
 /// What is behind a URL, and where it tells of losses.
