@@ -331,7 +331,7 @@ impl Turns {
                 },
                 shown: &connection.shown,
                 login: connection.login.take(),
-                wrong_token: false,
+                refused: None,
                 guard: self.guard.as_ref(),
                 certificate: connection.transport.peer(),
                 random: &mut self.random,
@@ -353,10 +353,10 @@ impl Turns {
                 }
                 Speaks::Http(session) => session.read(rest, &mut context, &mut changes),
             };
-            let (login, wrong_token) = (context.login.take(), context.wrong_token);
+            let (login, refused) = (context.login.take(), context.refused);
             connection.login = login;
-            if wrong_token {
-                self.record_wrong_token(at);
+            if let Some((what, why)) = refused {
+                self.record_refusal(at, what, why);
             }
             let connection = &mut self.connections[at];
             match read {

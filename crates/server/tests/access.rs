@@ -676,6 +676,11 @@ fn refusals_and_revocations_are_written_down_without_secrets() {
     let mut http = place.http(&server, "observe");
     http.lock(&json!({"name": "a:over-http", "id": "secret-id-3"}));
     http.ask("GET", "/v1/owners", "");
+    place.http(&server, "shared").ask("GET", "/metrics", "");
+    place.http(&server, "shared").ask("GET", "/v1/events", "");
+    Http::to(&server).ask("GET", "/v1/locks", "");
+    server.client().say("LOCK a:1");
+    place.resp(&server, "shared").say("SUBSCRIBE keylatch:events");
     // Whoever revokes and does not wait for the answer is written down like any other.
     let mut revoke = place.resp(&server, "revoke");
     revoke.send(&format!("REVOKE {token} REASON test"));
@@ -713,6 +718,11 @@ fn refusals_and_revocations_are_written_down_without_secrets() {
     has("resp", None, "AUTH", None, "refused");
     has("http", Some("observe"), "LOCK", Some("a:over-http"), "refused");
     has("http", Some("observe"), "LIST", None, "refused");
+    has("http", Some("shared"), "METRICS", None, "refused");
+    has("http", Some("shared"), "EVENTS", Some(""), "refused");
+    has("http", None, "ask", None, "refused");
+    has("resp", None, "ask", None, "refused");
+    has("resp", Some("shared"), "EVENTS", None, "refused");
     has("resp", Some("revoke"), "REVOKE", None, "done");
     has("http", Some("revoke"), "REVOKE", None, "done");
     let revoked = lines.iter().filter(|line| line["what"] == "REVOKE");

@@ -25,8 +25,8 @@ pub(crate) struct Context<'a> {
     pub(super) shown: &'a Text,
     /// As whom the connection speaks; a request may say so itself.
     pub(crate) login: Option<Login>,
-    /// A token was said that is not known.
-    pub(crate) wrong_token: bool,
+    /// It was refused here, and not where commands are admitted: what, and why.
+    pub(super) refused: Option<(&'static str, &'static str)>,
     pub(super) guard: Option<&'a Guard>,
     /// The name in the certificate that it has shown.
     pub(super) certificate: Option<&'a str>,
@@ -55,7 +55,7 @@ impl<'a> Context<'a> {
             about,
             shown,
             login: None,
-            wrong_token: false,
+            refused: None,
             guard: None,
             certificate: None,
             random,
@@ -85,6 +85,11 @@ impl Context<'_> {
         self.guard.is_some() && self.login.is_none()
     }
 
+    /// Writes down that it is refused. The answer is the listener's.
+    pub(crate) fn refuse(&mut self, what: &'static str, why: &'static str) {
+        self.refused = Some((what, why));
+    }
+
     /// Whether tokens mean anything here.
     pub(crate) fn has_tokens(&self) -> bool {
         self.guard.is_some()
@@ -106,7 +111,9 @@ impl Context<'_> {
     pub(crate) fn log_in(&mut self, token: &str) -> bool {
         let Some(guard) = self.guard else { return false };
         self.login = guard.by_token(token);
-        self.wrong_token = self.login.is_none();
+        if self.login.is_none() {
+            self.refused = Some(("AUTH", "a token that is not known"));
+        }
         self.login.is_some()
     }
 

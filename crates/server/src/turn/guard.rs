@@ -158,7 +158,10 @@ impl Turns {
                     self.record(guard, at, "ask", None, Outcome::Refused(LOG_IN.into()));
                     Ask::Say(connection.speaks.refusal(Some(&answer), "NOAUTH", LOG_IN))
                 }
-                Ask::Events(_) => Ask::Say(connection.speaks.refusal(None, "NOAUTH", LOG_IN)),
+                Ask::Events(_) => {
+                    self.record(guard, at, "EVENTS", None, Outcome::Refused(LOG_IN.into()));
+                    Ask::Say(connection.speaks.refusal(None, "NOAUTH", LOG_IN))
+                }
             };
         };
         let denied = match &ask {
@@ -238,11 +241,10 @@ impl Turns {
         Some(event)
     }
 
-    /// A wrong token was said.
-    pub(super) fn record_wrong_token(&self, at: usize) {
+    /// Refused by its listener.
+    pub(super) fn record_refusal(&self, at: usize, what: &'static str, why: &'static str) {
         if let Some(guard) = &self.guard {
-            let outcome = Outcome::Refused("a token that is not known".into());
-            self.record(guard, at, "AUTH", None, outcome);
+            self.record(guard, at, what, None, Outcome::Refused(why.into()));
         }
     }
 

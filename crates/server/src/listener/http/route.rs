@@ -75,10 +75,12 @@ pub(super) fn ask(head: &Head, body: &[u8], context: &mut Context<'_>) -> Result
     // Whether it runs, and what it speaks, anybody may know.
     let open = matches!(op, Op::Live | Op::Ready | Op::OpenApi);
     if !open && context.must_log_in() {
+        context.refuse("ask", LOG_IN);
         return Err(Problem::new(401, "unauthorized", LOG_IN.into()));
     }
-    let forbidden = || {
+    let forbidden = |context: &mut Context<'_>, what| {
         let text = "this tells of all names: it needs the right `observe` on every name";
+        context.refuse(what, text);
         Problem::new(403, "forbidden", text.into())
     };
     let target = || Target::Id(RequestId::new(&id));
@@ -113,11 +115,11 @@ pub(super) fn ask(head: &Head, body: &[u8], context: &mut Context<'_>) -> Result
             Asked::Change(Command::Revoke(token.0, reason.into()), Kind::Revoke(token.0))
         }
         Op::Owners => Asked::Question(Query::TopOwners(100), Kind::Owners),
-        Op::Longest if !context.may_observe_all() => return Err(forbidden()),
-        Op::Metrics if !context.may_observe() => return Err(forbidden()),
+        Op::Longest if !context.may_observe_all() => return Err(forbidden(context, "LONGEST")),
+        Op::Metrics if !context.may_observe() => return Err(forbidden(context, "METRICS")),
         Op::Longest => text(200, JSON, context.longest()),
         Op::Events if head.method == Method::Head && !context.may_observe_all() => {
-            return Err(forbidden());
+            return Err(forbidden(context, "EVENTS"));
         }
         // All that there is without a body.
         Op::Events if head.method == Method::Head => text(200, "text/event-stream", String::new()),

@@ -74,6 +74,7 @@ impl Session {
     fn ask(&mut self, request: Request, context: &mut Context<'_>, changes: &mut Changes) -> Ask {
         let greets = matches!(request, Request::Auth(_) | Request::Hello(_) | Request::Quit);
         if context.must_log_in() && !greets {
+            context.refuse("ask", LOG_IN);
             return Ask::Say(self.say(|writer| writer.error("NOAUTH", LOG_IN)));
         }
         let change = |command, answer| Ask::Change(command, AnyAnswer::Resp(answer));
@@ -129,12 +130,11 @@ impl Session {
             Request::Select(_) => self.say(|writer| {
                 writer.error("BADARG", "there is one database, 0");
             }),
-            Request::Subscribe(_) if !context.may_observe_all() => self.say(|writer| {
-                writer.error(
-                    "NOPERM",
-                    "events are those of all names: this needs `observe` on every name",
-                );
-            }),
+            Request::Subscribe(_) if !context.may_observe_all() => {
+                let text = "events are those of all names: this needs `observe` on every name";
+                context.refuse("EVENTS", text);
+                self.say(|writer| writer.error("NOPERM", text))
+            }
             Request::Subscribe(channels) => self.subscribe(&channels, changes, true),
             Request::Unsubscribe(channels) => self.subscribe(&channels, changes, false),
             Request::Quit => {
@@ -164,6 +164,7 @@ impl Session {
             return refusal;
         }
         if context.must_log_in() {
+            context.refuse("HELLO", LOG_IN);
             return self.say(|writer| writer.error("NOAUTH", LOG_IN));
         }
         match hello.version {
