@@ -136,6 +136,27 @@ async fn an_etcd_that_is_killed_keeps_its_locks() {
     assert_eq!(doubles(&url, restart).await, 0);
 }
 
+/// One member after the other is killed, stays away while locks go from hand to hand, and comes back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_etcd_of_three_goes_on_without_one_of_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let members = Etcd::start_three(dir.path());
+    let hosts: Vec<String> =
+        members.iter().map(|member| format!("127.0.0.1:{}", member.port)).collect();
+    let url = format!("etcd://{}", hosts.join(","));
+    let mut members: Vec<Option<Etcd>> = members.into_iter().map(Some).collect();
+    let mut away: Option<usize> = None;
+    let restart = move || {
+        if let Some(back) = away {
+            members[back] = members[back].take().map(Etcd::kill_and_restart);
+        }
+        let next = away.map_or(0, |last| (last + 1) % members.len());
+        members[next].as_mut().expect("it came back").kill();
+        away = Some(next);
+    };
+    assert_eq!(doubles(&url, restart).await, 0);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_postgres_that_is_killed_keeps_its_locks() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! An etcd of one member, started for a test. Unit tests include this file too.
+//! An etcd of one member, or of several, started for a test. Unit tests include this file too.
 #![allow(dead_code)] // every test file uses some of it
 
 use std::io::{Read, Write};
@@ -16,6 +16,9 @@ pub(crate) struct Etcd {
     peers: u16,
     dir: PathBuf,
     tls: bool,
+    /// Its own name in the cluster, and all its members.
+    name: String,
+    cluster: String,
 }
 
 impl Etcd {
@@ -33,42 +36,70 @@ impl Etcd {
         // Somebody else may take a port between our look and its start.
         for _ in 0..10 {
             let (port, peers) = free_ports();
-            if let Some(etcd) = Etcd::start_at(port, peers, dir, tls) {
+            let cluster = format!("one={}", peer(peers));
+            let etcd = Etcd::spawn(port, peers, dir, tls, "one".into(), cluster);
+            if let Some(etcd) = etcd.when_healthy() {
                 return etcd;
             }
         }
         panic!("etcd does not start: is it installed? See scripts/setup");
     }
 
-    fn start_at(port: u16, peers: u16, dir: &Path, tls: bool) -> Option<Etcd> {
+    /// A cluster of three.
+    pub(crate) fn start_three(dir: &Path) -> Vec<Etcd> {
+        let names = ["one", "two", "three"];
+        for _ in 0..10 {
+            let ports = names.map(|_| free_ports());
+            let members = names.iter().zip(ports);
+            let members = members.map(|(name, (_, peers))| format!("{name}={}", peer(peers)));
+            let cluster = members.collect::<Vec<_>>().join(",");
+            let spawn = |(name, (port, peers)): (&str, (u16, u16))| {
+                let dir = dir.join(name);
+                std::fs::create_dir_all(&dir).unwrap();
+                Etcd::spawn(port, peers, &dir, false, name.into(), cluster.clone())
+            };
+            let all: Vec<Etcd> = names.into_iter().zip(ports).map(spawn).collect();
+            let all: Option<Vec<Etcd>> = all.into_iter().map(Etcd::when_healthy).collect();
+            if let Some(all) = all {
+                return all;
+            }
+        }
+        panic!("etcd does not start: is it installed? See scripts/setup");
+    }
+
+    fn spawn(port: u16, peers: u16, dir: &Path, tls: bool, name: String, cluster: String) -> Etcd {
         let scheme = if tls { "https" } else { "http" };
         let client = format!("{scheme}://127.0.0.1:{port}");
-        let peer = format!("http://127.0.0.1:{peers}");
+        let peer = peer(peers);
         let mut command = Command::new("etcd");
         if tls {
             command.arg("--cert-file").arg(dir.join("cert.pem"));
             command.arg("--key-file").arg(dir.join("key.pem"));
         }
         let process = command
-            .args(["--name", "one", "--log-level", "error"])
+            .args(["--name", &name, "--log-level", "error"])
             .arg("--data-dir")
             .arg(dir.join("etcd"))
             .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
             .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-            .args(["--initial-cluster", &format!("one={peer}")])
+            .args(["--initial-cluster", &cluster])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .expect("etcd is not installed: see scripts/setup");
-        let mut etcd = Etcd { process, port, peers, dir: dir.into(), tls };
+        Etcd { process, port, peers, dir: dir.into(), tls, name, cluster }
+    }
+
+    /// Nothing, if it ends instead: perhaps somebody else has its port.
+    fn when_healthy(mut self) -> Option<Etcd> {
         let since = Instant::now();
         while since.elapsed() < STARTS {
-            if let Ok(Some(_)) = etcd.process.try_wait() {
+            if let Ok(Some(_)) = self.process.try_wait() {
                 return None;
             }
-            if etcd.is_healthy() {
-                return Some(etcd);
+            if self.is_healthy() {
+                return Some(self);
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -93,8 +124,9 @@ impl Etcd {
     }
 
     fn start_again(&self) -> Etcd {
-        let again = Etcd::start_at(self.port, self.peers, &self.dir, self.tls);
-        again.expect("the same ports")
+        let (name, cluster) = (self.name.clone(), self.cluster.clone());
+        let again = Etcd::spawn(self.port, self.peers, &self.dir, self.tls, name, cluster);
+        again.when_healthy().expect("the same ports")
     }
 
     pub(crate) fn kill(&mut self) {
@@ -128,6 +160,10 @@ impl Drop for Etcd {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+fn peer(port: u16) -> String {
+    format!("http://127.0.0.1:{port}")
 }
 
 fn free_ports() -> (u16, u16) {
