@@ -165,7 +165,9 @@ async fn a_token_that_is_revoked_costs_the_next_call_and_leaves_the_lease() {
     }
     let ended = async { while watch.next().await.is_some() {} };
     tokio::time::timeout(HANG, ended).await.expect("the events go on");
-    assert_eq!(tokio::time::timeout(HANG, held.lost()).await.unwrap(), Lost::Expired);
+    // Its lease ends, perhaps while a renewal is on its way.
+    let lost = tokio::time::timeout(HANG, held.lost()).await.unwrap();
+    assert!(matches!(lost, Lost::Expired | Lost::Unreachable), "{lost:?}");
     assert_eq!(held.release().await, Released::Unknown);
 
     // It is known again: whoever asks is let in, and what has no lease was held all the time.
