@@ -44,6 +44,8 @@ impl Speaks {
 pub(crate) enum Ask {
     /// A change.
     Change(Command, Answer),
+    /// Several changes that have one answer.
+    Changes(Vec<Command>, Answer),
     /// A question; several for one answer.
     Question(Vec<Query>, Answer),
     /// Answered already.
