@@ -1,6 +1,7 @@
 //! The binary `keylatch`.
 
 mod bench;
+mod cluster;
 mod descriptors;
 mod failure;
 mod locks;
@@ -47,6 +48,7 @@ enum Command {
     Watch(watch::Watch),
     Revoke(locks::Revoke),
     Token(token::Token),
+    Cluster(cluster::Cluster),
     /// Measure a lock server.
     Bench(bench::Bench),
     /// Print completions for a shell.
@@ -60,6 +62,7 @@ impl Command {
     fn is_json(&self) -> bool {
         match self {
             Command::Token(token) => token.is_json(),
+            Command::Cluster(cluster) => cluster.is_json(),
             other => other.place().is_some_and(place::Place::is_json),
         }
     }
@@ -70,6 +73,7 @@ impl Command {
             Command::Serve(_)
             | Command::Bench(_)
             | Command::Token(_)
+            | Command::Cluster(_)
             | Command::Completions { .. } => return None,
             Command::Run(run) => &run.place,
             Command::Lock(lock) => &lock.place,
@@ -101,6 +105,7 @@ fn main() -> ExitCode {
         Command::Watch(watch) => watch.run(),
         Command::Revoke(revoke) => revoke.run(),
         Command::Token(token) => token.run(),
+        Command::Cluster(cluster) => cluster.run(),
         Command::Completions { shell } => {
             let mut command = Arguments::command();
             clap_complete::generate(shell, &mut command, "keylatch", &mut std::io::stdout());

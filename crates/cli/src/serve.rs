@@ -16,6 +16,8 @@ const EXAMPLES: &str = "\
 Examples:
   keylatch serve                     locks survive a crash; the log is in ~/.local/state/keylatch
   keylatch serve --ephemeral         locks are forgotten on restart
+  keylatch serve --peer 127.0.0.1:5627                         a cluster of one
+  keylatch serve --peer 127.0.0.1:5628 --join 127.0.0.1:5627   one more member
   redis-cli -p 5625 LOCK user:42 WAIT 1000 OWNER ann
   redis-cli -p 5625 LOCKS WAITERS
   curl localhost:5626/v1/locks --json '{\"name\": \"user:42\", \"owner\": \"ann\", \"wait_ms\": 1000}'
@@ -44,6 +46,15 @@ pub(crate) struct Serve {
     /// Where the log and its snapshots are. [default: keylatch in the user's state directory]
     #[arg(long, value_name = "DIR", env = "KEYLATCH_DATA")]
     data: Option<PathBuf>,
+    /// Where other members of a cluster come in. Port 0 picks a free one. Without it the server is alone.
+    #[arg(long, value_name = "HOST:PORT", env = "KEYLATCH_PEER")]
+    peer: Option<String>,
+    /// As what other members know the peer address, if not as it is.
+    #[arg(long, value_name = "HOST:PORT", env = "KEYLATCH_PEER_ADDRESS", requires = "peer")]
+    peer_address: Option<String>,
+    /// Join the cluster that one of these peer addresses belongs to. A member ignores it.
+    #[arg(long, value_name = "HOST:PORT,..", value_delimiter = ',', env = "KEYLATCH_JOIN")]
+    join: Vec<String>,
     /// Keep everything in memory: a restart forgets all locks.
     #[arg(long, conflicts_with = "data")]
     ephemeral: bool,
@@ -89,6 +100,10 @@ struct File {
     resp: Option<String>,
     enqueue: Option<String>,
     http: Option<String>,
+    peer: Option<String>,
+    peer_address: Option<String>,
+    join: Vec<String>,
+    leader_wait_ms: Option<u64>,
     http_hosts: Vec<String>,
     http_answer_ms: Option<u64>,
     tls_cert: Option<PathBuf>,
@@ -195,6 +210,11 @@ impl Serve {
         if let Some(text) = self.http.as_ref().or(file.http.as_ref()) {
             config.http = address("http", text)?;
         }
+        if let Some(text) = self.peer.as_ref().or(file.peer.as_ref()) {
+            config.peer = address("peer", text)?;
+        }
+        config.peer_address = self.peer_address.as_ref().or(file.peer_address.as_ref()).cloned();
+        config.join.clone_from(if self.join.is_empty() { &file.join } else { &self.join });
         config.http_hosts.clone_from(&file.http_hosts);
         self.resolve_security(&file, &mut config)?;
         let set = |to: &mut usize, value: Option<usize>| *to = value.unwrap_or(*to);
@@ -207,6 +227,7 @@ impl Serve {
         set(&mut config.incomplete, file.incomplete_ms);
         set(&mut config.idle, file.idle_ms);
         set(&mut config.grace, file.grace_ms);
+        set(&mut config.leader_wait, file.leader_wait_ms);
         let set = |to: &mut u64, value: Option<u64>| *to = value.unwrap_or(*to);
         set(&mut config.log.segment_bytes, file.log.segment_bytes);
         set(&mut config.log.reserve_bytes, file.log.reserve_bytes);
@@ -294,6 +315,10 @@ fn say_hello(addresses: Addresses, config: &Config) {
         (None, _) => "",
     };
     let open = format!("{who}{how}");
+    let kept = match addresses.peer {
+        Some(address) => format!("member of a cluster, peers on {address}\n  {kept}"),
+        None => kept,
+    };
     let version = env!("CARGO_PKG_VERSION");
     let text = format!(
         "keylatch {version} is ready\n  {resp}\n  {enqueue}\n  {http}\n  {kept}\n  {open}\n"

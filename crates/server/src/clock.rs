@@ -1,27 +1,42 @@
 //! Table time: milliseconds on a monotonic clock, so that a jump of the wall clock changes nothing.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Counts on from where the table's time was.
-#[derive(Clone, Copy, Debug)]
+/// Counts on from where the table's time was. Clones are the same clock.
+#[derive(Clone, Debug)]
 pub(crate) struct Clock {
     start: Instant,
-    /// Table time at `start`.
-    base: u64,
+    /// Table time at `start`; below 0 if that was before table time began.
+    base: Arc<AtomicI64>,
 }
 
 impl Clock {
     pub(crate) fn new(base: u64) -> Clock {
-        Clock { start: Instant::now(), base }
+        Clock { start: Instant::now(), base: Arc::new(AtomicI64::new(base.cast_signed())) }
     }
 
     pub(crate) fn now(&self) -> u64 {
-        self.base + self.start.elapsed().as_millis() as u64
+        let base = self.base.load(Ordering::Relaxed);
+        base.saturating_add(self.elapsed()).max(0).cast_unsigned()
+    }
+
+    fn elapsed(&self) -> i64 {
+        self.start.elapsed().as_millis() as i64
+    }
+
+    /// It is `at` now: in a cluster the log says what time it is, and a new leader counts on from there.
+    pub(crate) fn set(&self, at: u64) {
+        let base = at.cast_signed() - self.elapsed();
+        self.base.store(base, Ordering::Relaxed);
     }
 
     /// How long until table time is `at`.
     pub(crate) fn until(&self, at: u64) -> Duration {
-        let offset = Duration::from_millis(at.saturating_sub(self.base));
+        let base = self.base.load(Ordering::Relaxed);
+        let offset =
+            Duration::from_millis(at.cast_signed().saturating_sub(base).max(0).cast_unsigned());
         offset.saturating_sub(self.start.elapsed())
     }
 

@@ -17,6 +17,14 @@ pub struct Config {
     pub enqueue: Option<SocketAddr>,
     /// Where HTTP is spoken; `None` is off. Port 0 picks a free one.
     pub http: Option<SocketAddr>,
+    /// Where other members of the cluster come in; `None` is a server that is alone. Port 0 picks a free one.
+    pub peer: Option<SocketAddr>,
+    /// As what other members know that address, if not as it is.
+    pub peer_address: Option<String>,
+    /// Peer addresses of members of a cluster to join. A node that is a member already ignores them.
+    pub join: Vec<String>,
+    /// How long a request waits for a leader, unless it says that it waits longer.
+    pub leader_wait: Duration,
     /// Names under which HTTP is answered, beside addresses and `localhost`.
     pub http_hosts: Vec<String>,
     /// An answer over HTTP takes no longer: proxies commonly wait a minute, some half of that. Whoever
@@ -96,6 +104,10 @@ impl Default for Config {
             resp: loopback(5625),
             enqueue: loopback(3721),
             http: loopback(5626),
+            peer: None,
+            peer_address: None,
+            join: Vec::new(),
+            leader_wait: Duration::from_secs(3),
             http_hosts: Vec::new(),
             http_answer: Duration::from_secs(20),
             tls: None,
@@ -132,6 +144,18 @@ pub enum ConfigError {
          listen on 127.0.0.1 or ::1, or say --enqueue-insecure"
     )]
     EnqueueNotLoopback(SocketAddr),
+    /// Members know nobody who is not one of them, and there is no TLS between them yet.
+    #[error(
+        "{0} is reachable from other machines, and what members of a cluster say to each other is not \
+         protected yet: listen on 127.0.0.1 or ::1, or say --insecure in a network of your own"
+    )]
+    PeerNotLoopback(SocketAddr),
+    /// A member has a log.
+    #[error("a member of a cluster needs a data directory: it cannot be ephemeral")]
+    PeerWithoutData,
+    /// Nobody could find it.
+    #[error("to join a cluster a node needs an address for the other members: say --peer")]
+    JoinWithoutPeer,
     /// Nothing to listen on.
     #[error("every listener is off: switch on --resp, --enqueue or --http")]
     NoListener,
@@ -169,6 +193,15 @@ impl Config {
             self.enqueue.filter(|address| open(address) && !self.enqueue_insecure)
         {
             return Err(ConfigError::EnqueueNotLoopback(address));
+        }
+        if let Some(address) = self.peer.filter(|address| open(address) && !self.insecure) {
+            return Err(ConfigError::PeerNotLoopback(address));
+        }
+        if self.peer.is_some() && self.data.is_none() {
+            return Err(ConfigError::PeerWithoutData);
+        }
+        if self.peer.is_none() && !self.join.is_empty() {
+            return Err(ConfigError::JoinWithoutPeer);
         }
         if self
             .tls

@@ -50,6 +50,8 @@ pub(crate) struct Connection {
     pub(crate) behind: Option<(Ask, Changes)>,
     /// A lock or a task that is waited for; nothing more is taken from the input until it is decided.
     pub(crate) blocked: bool,
+    /// In a cluster: if what is waited for is not decided by then, nobody leads.
+    pub(crate) patience: Option<Instant>,
     /// Requests that wait, whose outcome is told here.
     pub(crate) waiting: Vec<(Wanted, RequestId)>,
     /// Requests that hold, whose loss is told here (RESP3).
@@ -98,6 +100,7 @@ impl Connection {
             queued: false,
             behind: None,
             blocked: false,
+            patience: None,
             waiting: Vec::new(),
             held: HashSet::new(),
             subscribed: false,

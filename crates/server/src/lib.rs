@@ -8,6 +8,7 @@
 pub mod access;
 mod certificates;
 mod clock;
+pub mod cluster;
 mod config;
 mod connection;
 mod feed;

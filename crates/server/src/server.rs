@@ -1,5 +1,7 @@
 //! The server: its listeners, its loop, and how it is stopped.
 
+mod in_cluster;
+
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
@@ -20,7 +22,7 @@ use crate::certificates::{Certificates, TlsError};
 use crate::clock::{Clock, wall};
 use crate::config::{Config, ConfigError};
 use crate::listener::{Speaks, enqueue, http, resp};
-use crate::log::raft::{Node, NodeError};
+use crate::log::raft::{Member, Node, NodeError, Start};
 use crate::turn::{FIRST_CONNECTION, Guard, KEEP, Turns};
 
 const STOP: Token = Token(0);
@@ -71,6 +73,8 @@ pub struct Addresses {
     pub enqueue: Option<SocketAddr>,
     /// HTTP.
     pub http: Option<SocketAddr>,
+    /// Other members of the cluster.
+    pub peer: Option<SocketAddr>,
 }
 
 /// Stops a server, or has it read its certificates again, from any thread.
@@ -116,6 +120,8 @@ struct Listeners {
     resp: Option<TcpListener>,
     enqueue: Option<TcpListener>,
     http: Option<TcpListener>,
+    /// For the member's own thread.
+    peer: Option<std::net::TcpListener>,
     addresses: Addresses,
 }
 
@@ -123,6 +129,7 @@ struct Listeners {
 enum Log {
     Memory,
     Durable { runtime: Runtime, node: Box<Node> },
+    Cluster(Member),
 }
 
 /// How long the places of waiters are kept after a restart, until they come back.
@@ -135,7 +142,7 @@ impl Server {
         config.validate()?;
         let certificates = config.tls.clone().map(Certificates::read).transpose()?;
         let poll = Poll::new()?;
-        let listeners = Listeners::bind(&config, &poll)?;
+        let mut listeners = Listeners::bind(&config, &poll)?;
         let waker = Arc::new(Waker::new(poll.registry(), STOP)?);
         // Tokens must not fall back, though everything before may be forgotten.
         let token = wall().as_micros() as u64;
@@ -152,6 +159,24 @@ impl Server {
                     .mode(0o700)
                     .create(dir)
                     .map_err(|error| ServerError::Data { dir: dir.clone(), error })?;
+                if let Some(listener) = listeners.peer.take() {
+                    let member = Member::start(Start {
+                        dir: dir.clone(),
+                        sizes: config.log,
+                        settings: config.settings.clone(),
+                        hash_seed,
+                        address: listeners.peer_address(&config),
+                        listener,
+                        join: config.join.clone(),
+                        waker: Arc::clone(&waker),
+                    })?;
+                    let table = member.table();
+                    return Server::with(
+                        (config, certificates),
+                        (poll, listeners, waker),
+                        (Log::Cluster(member), table),
+                    );
+                }
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
                 let node = Node::open(dir, config.log, &config.settings, token, hash_seed);
                 let node = runtime.block_on(node)?;
@@ -159,6 +184,15 @@ impl Server {
                 (Log::Durable { runtime, node: Box::new(node) }, table)
             }
         };
+        Server::with((config, certificates), (poll, listeners, waker), (log, table))
+    }
+
+    /// What is the same for all.
+    fn with(
+        (config, certificates): (Config, Option<Certificates>),
+        (poll, listeners, waker): (Poll, Listeners, Arc<Waker>),
+        (log, table): (Log, Arc<Mutex<Table>>),
+    ) -> Result<Server, ServerError> {
         let guard = match &config.access {
             None => None,
             Some(path) => {
@@ -173,10 +207,20 @@ impl Server {
             tracing::warn!(%name, "the access file has no such principal: the enqueue port refuses everything");
         }
         table.lock().clear_tally();
-        let clock = Clock::new(table.lock().now());
+        let clock = match &log {
+            Log::Cluster(member) => member.clock(),
+            Log::Memory | Log::Durable { .. } => Clock::new(table.lock().now()),
+        };
         let registry = poll.registry().try_clone()?;
         Ok(Server {
-            turns: Turns::new(config, certificates, registry, Arc::clone(&table), clock, guard)?,
+            turns: Turns::new(
+                config,
+                certificates,
+                registry,
+                Arc::clone(&table),
+                clock.clone(),
+                guard,
+            )?,
             poll,
             listeners,
             stop: Stop { told: Arc::default(), reload: Arc::default(), waker },
@@ -215,10 +259,12 @@ impl Server {
             table,
             clock,
             stalled: None,
+            in_cluster: matches!(log, Log::Cluster(_)),
             left_at_the_door: None,
         };
         match log {
             Log::Memory => serving.run_in_memory(),
+            Log::Cluster(member) => serving.run_in_cluster(&member),
             // As a task: to wake the future that is blocked on costs system calls, each time.
             Log::Durable { runtime, node } => runtime.block_on(async move {
                 let serving = tokio::spawn(async move { serving.run_durably(*node).await });
@@ -241,9 +287,24 @@ impl Listeners {
         let (resp, resp_address) = bind(config.resp, RESP)?;
         let (enqueue, enqueue_address) = bind(config.enqueue, ENQUEUE)?;
         let (http, http_address) = bind(config.http, HTTP)?;
-        let addresses =
-            Addresses { resp: resp_address, enqueue: enqueue_address, http: http_address };
-        Ok(Listeners { resp, enqueue, http, addresses })
+        let bind = |address| {
+            std::net::TcpListener::bind(address)
+                .map_err(|error| ServerError::Listen(address, error))
+        };
+        let peer = config.peer.map(bind).transpose()?;
+        let addresses = Addresses {
+            resp: resp_address,
+            enqueue: enqueue_address,
+            http: http_address,
+            peer: peer.as_ref().map(std::net::TcpListener::local_addr).transpose()?,
+        };
+        Ok(Listeners { resp, enqueue, http, peer, addresses })
+    }
+
+    /// As what other members know this node.
+    fn peer_address(&self, config: &Config) -> String {
+        let bound = || self.addresses.peer.map_or_else(String::new, |bound| bound.to_string());
+        config.peer_address.clone().unwrap_or_else(bound)
     }
 }
 
@@ -257,6 +318,7 @@ struct Serving {
     clock: Clock,
     /// The log has no room even for what nobody asked for; not before then is it tried again.
     stalled: Option<Instant>,
+    in_cluster: bool,
     /// Some could not be let in: how many connections there were then, and when that was.
     left_at_the_door: Option<(usize, Instant)>,
 }
@@ -422,7 +484,8 @@ impl Serving {
         if self.stalled.take().is_some() {
             self.turns.propose_again();
         }
-        if self.is_tick_due() {
+        // In a cluster that is for whoever leads.
+        if !self.in_cluster && self.is_tick_due() {
             self.turns.propose(Command::Tick);
         }
     }

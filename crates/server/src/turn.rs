@@ -9,6 +9,7 @@ mod answers;
 mod context;
 mod door;
 mod ends;
+mod flight;
 mod guard;
 mod shortcut;
 
@@ -35,6 +36,7 @@ use crate::metrics::{self, Syncs};
 use crate::outbox::Outbox;
 use crate::transport::Incoming;
 pub(crate) use context::Context;
+pub(crate) use flight::Sent;
 pub(crate) use guard::{Guard, LOG_IN, Login};
 use shortcut::Shortcut;
 
@@ -60,6 +62,8 @@ pub(crate) struct Batch {
     pub(crate) commands: Vec<Command>,
     /// Who asked, in the order of asking; changes answer to `commands`.
     works: Vec<(Option<ConnectionId>, Work)>,
+    /// In a cluster: until when each of `works` waits for a leader.
+    until: Vec<Option<Instant>>,
     /// How long the requests were.
     bytes: usize,
 }
@@ -84,8 +88,10 @@ impl Batch {
     fn emptied(mut self) -> Batch {
         self.commands.clear();
         self.works.clear();
+        self.until.clear();
         self.commands.shrink_to(KEEP);
         self.works.shrink_to(KEEP);
+        self.until.shrink_to(KEEP);
         Batch { bytes: 0, ..self }
     }
 }
@@ -340,7 +346,7 @@ impl Turns {
                 certificate: connection.transport.peer(),
                 random: &mut self.random,
                 table: &self.table,
-                clock: self.clock,
+                clock: &self.clock,
             };
             let mut changes = resp::Changes::default();
             if context.login.is_none() && context.guard.is_some() {
@@ -446,6 +452,7 @@ impl Turns {
                     Some(record) => Work::Recorded(answer, record),
                     None => Work::Change(Some(answer)),
                 };
+                self.wait_for_leader(Some(&command), at);
                 self.batch.commands.push(command);
                 self.batch.works.push((Some(id), work));
             }
@@ -453,12 +460,14 @@ impl Turns {
                 if let Some(Shortcut::NoRoom) = self.shortcut(false, &commands) {
                     return self.say_no_room(at, &answer);
                 }
+                self.wait_for_leader(None, at);
                 self.batch.works.push((Some(id), Work::Changes(commands.len(), answer)));
                 self.batch.commands.extend(commands);
             }
             Ask::Question(queries, answer) => {
                 connection.asked = true;
                 let work = Work::Question(queries, answer, self.asker(at));
+                self.wait_for_leader(None, at);
                 self.batch.works.push((Some(id), work));
             }
         }
@@ -480,6 +489,7 @@ impl Turns {
         if connection.open > 0 {
             connection.open += 1;
             self.batch.works.push((Some(connection.id), Work::Say(bytes)));
+            self.wait_for_ever();
             return;
         }
         connection.out().extend_from_slice(&bytes);
@@ -495,6 +505,7 @@ impl Turns {
     pub(crate) fn propose(&mut self, command: Command) {
         self.batch.commands.push(command);
         self.batch.works.push((None, Work::Change(None)));
+        self.wait_for_ever();
     }
 
     /// Asks once more for what found no room before.
@@ -511,7 +522,9 @@ impl Turns {
     /// What has been asked for in this turn. Whoever holds something that ends in it has been
     /// answered in an earlier one, so who is to be told is known now.
     pub(crate) fn take_batch(&mut self) -> Batch {
-        let wanted = self.outbox.wants_losses() || self.feed.is_listened_to();
+        // In a cluster the table is ahead of who is known to hold what.
+        let wanted =
+            self.config.peer.is_some() || self.outbox.wants_losses() || self.feed.is_listened_to();
         self.table.lock().tell_expired(wanted);
         std::mem::replace(&mut self.batch, std::mem::take(&mut self.spare))
     }
@@ -571,6 +584,11 @@ impl Turns {
             certificates.read_again();
         }
         self.read_access_again();
+    }
+
+    /// How long a request waits for a leader, if it does not say.
+    pub(crate) fn leader_wait(&self) -> std::time::Duration {
+        self.config.leader_wait
     }
 
     /// How many connections there are.

@@ -103,7 +103,7 @@ impl Turns {
                         write(connection, |writer| resp::write_found(&answer, &found, now, writer));
                     }
                     Answer::Enqueue(_) => {
-                        enqueue::write_found(&found, self.clock, connection.out());
+                        enqueue::write_found(&found, &self.clock, connection.out());
                     }
                     Answer::Http(answer) => {
                         connection.closing |= answer.meta.close;
@@ -120,7 +120,7 @@ impl Turns {
     }
 
     /// One request less is open; with the last one the connection goes on.
-    fn answered(&mut self, id: ConnectionId) {
+    pub(super) fn answered(&mut self, id: ConnectionId) {
         self.dirty.push(id.at);
         let connection = &mut self.connections[id.at];
         connection.open -= 1;
@@ -237,7 +237,7 @@ impl Turns {
     }
 
     /// Tells everyone whom an event concerns.
-    fn tell(&mut self, event: &Event) {
+    pub(crate) fn tell(&mut self, event: &Event) {
         match self.outbox.concerned(event) {
             Concerned::Waiters(waiters) => {
                 for waiter in waiters {

@@ -34,7 +34,7 @@ pub(crate) struct Context<'a> {
     pub(super) certificate: Option<&'a str>,
     pub(super) random: &'a mut StdRng,
     pub(super) table: &'a Mutex<Table>,
-    pub(super) clock: Clock,
+    pub(super) clock: &'a Clock,
 }
 
 #[cfg(feature = "fuzzing")]
@@ -45,7 +45,7 @@ impl<'a> Context<'a> {
         random: &'a mut StdRng,
         shown: &'a Text,
         syncs: &'a metrics::Syncs,
-        frame_bytes: usize,
+        (frame_bytes, clock): (usize, &'a Clock),
     ) -> Context<'a> {
         let about =
             metrics::About { connections: 1, full: false, durable: false, syncs, uptime_s: 0 };
@@ -63,7 +63,7 @@ impl<'a> Context<'a> {
             certificate: None,
             random,
             table,
-            clock: Clock::new(0),
+            clock,
         }
     }
 }

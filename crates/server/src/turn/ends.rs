@@ -94,6 +94,7 @@ impl Turns {
         for at in cut {
             self.close(at);
         }
+        self.lose_patience(now);
         self.answer_before_proxies_give_up(now);
         self.watch_access();
     }

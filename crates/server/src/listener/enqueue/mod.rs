@@ -140,7 +140,7 @@ pub(crate) fn write_error(text: &str, out: &mut Vec<u8>) {
 }
 
 /// The answer to a list.
-pub(crate) fn write_found(found: &[Found], clock: Clock, out: &mut Vec<u8>) {
+pub(crate) fn write_found(found: &[Found], clock: &Clock, out: &mut Vec<u8>) {
     let [Found::Entries(entries)] = found else { unreachable!("a list was asked for") };
     let entries = entries.iter().map(|entry| ListEntry::new(entry, clock.wall_ms(entry.arrived)));
     reply::list(out, entries);

@@ -38,13 +38,15 @@ fn hear<'b>(
     let table = Mutex::new(Table::new(Settings::default(), 0, 1));
     // The same ids each time.
     let (mut random, syncs) = (StdRng::seed_from_u64(1), Syncs::default());
+    let clock = crate::clock::Clock::new(0);
     let shown = "shown".into();
     let (mut session, mut buffer) = (Session::default(), Vec::new());
     let mut heard = Vec::new();
     for piece in pieces {
         buffer.extend_from_slice(piece);
         loop {
-            let mut context = Context::alone(&table, &mut random, &shown, &syncs, frame_bytes);
+            let about = (frame_bytes, &clock);
+            let mut context = Context::alone(&table, &mut random, &shown, &syncs, about);
             let mut changes = Changes::default();
             match session.read(&buffer, &mut context, &mut changes) {
                 Read::Incomplete => break,

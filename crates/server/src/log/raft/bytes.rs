@@ -7,19 +7,24 @@ use keylatch_table::Command;
 use openraft::impls::leader_id_adv::LeaderId;
 use openraft::{BasicNode, EntryPayload};
 
-use super::types::{Changes, Entry, LogId, Membership, Vote};
+use super::origins::Origins;
+use super::types::{Changes, Entry, LogId, Membership, Source, Stamp, Vote};
 
 /// Raised when the form changes.
 const VERSION: u8 = 1;
+/// The head of a snapshot of a cluster says more; that of a node alone is as it always was.
+const HEAD_WITH_ORIGINS: u8 = 2;
 const BLANK: u8 = 0;
 const CHANGES: u8 = 1;
 const MEMBERSHIP: u8 = 2;
+const MEMBER_CHANGES: u8 = 3;
+const GONE: u8 = 4;
 
 /// Bytes that are not what they should be. The store has checked them, so it is a mistake of ours or
 /// of a newer version.
 #[derive(Debug, thiserror::Error)]
 #[error("the log has an entry that this version does not understand ({0})")]
-pub(crate) struct BadBytes(&'static str);
+pub(crate) struct BadBytes(pub(crate) &'static str);
 
 pub(crate) fn encode_commands(commands: &[Command]) -> Arc<[u8]> {
     let mut out = Vec::with_capacity(commands.len() * 128);
@@ -50,8 +55,17 @@ pub(crate) fn encode_entry(entry: &Entry) -> Vec<u8> {
     match &entry.payload {
         EntryPayload::Blank => out.push(BLANK),
         EntryPayload::Normal(changes) => {
-            out.push(CHANGES);
+            out.push(match changes.source {
+                Source::Leader => CHANGES,
+                Source::Member(_) => MEMBER_CHANGES,
+                Source::Gone(_) => GONE,
+            });
             out.extend_from_slice(&changes.at.to_le_bytes());
+            match changes.source {
+                Source::Leader => {}
+                Source::Member(stamp) => write_stamp(&stamp, &mut out),
+                Source::Gone(node) => out.extend_from_slice(&node.to_le_bytes()),
+            }
             out.extend_from_slice(&changes.commands);
         }
         EntryPayload::Membership(membership) => {
@@ -68,9 +82,15 @@ pub(crate) fn decode_entry(bytes: &[u8]) -> Result<Entry, BadBytes> {
     let log_id = from.log_id()?;
     let payload = match from.u8()? {
         BLANK => EntryPayload::Blank,
-        CHANGES => {
+        kind @ (CHANGES | MEMBER_CHANGES | GONE) => {
             let at = from.u64()?;
-            EntryPayload::Normal(Changes { at, commands: std::mem::take(&mut from.0).into() })
+            let source = match kind {
+                CHANGES => Source::Leader,
+                MEMBER_CHANGES => Source::Member(from.stamp()?),
+                _ => Source::Gone(from.u64()?),
+            };
+            let commands = std::mem::take(&mut from.0).into();
+            EntryPayload::Normal(Changes { at, source, commands })
         }
         MEMBERSHIP => EntryPayload::Membership(from.membership()?),
         _ => return Err(BadBytes("its kind")),
@@ -115,8 +135,10 @@ pub(crate) fn encode_snapshot_head(
     last: Option<&LogId>,
     membership_at: Option<&LogId>,
     membership: &Membership,
+    origins: &Origins,
 ) -> Vec<u8> {
-    let mut out = vec![VERSION];
+    let version = if origins.is_empty() { VERSION } else { HEAD_WITH_ORIGINS };
+    let mut out = vec![version];
     for log_id in [last, membership_at] {
         out.push(u8::from(log_id.is_some()));
         if let Some(log_id) = log_id {
@@ -124,7 +146,22 @@ pub(crate) fn encode_snapshot_head(
         }
     }
     write_membership(membership, &mut out);
+    if version == HEAD_WITH_ORIGINS {
+        let origins = origins.to_bytes();
+        out.extend_from_slice(&(origins.len() as u32).to_le_bytes());
+        out.extend_from_slice(&origins);
+    }
     out
+}
+
+/// What is behind the membership in a head of this version, and how many bytes that took.
+pub(crate) fn decode_origins(version: u8, bytes: &[u8]) -> Result<(Origins, usize), BadBytes> {
+    if version != HEAD_WITH_ORIGINS {
+        return Ok((Origins::default(), 0));
+    }
+    let mut from = Reader(bytes);
+    let length = from.u32()? as usize;
+    Ok((Origins::from_bytes(from.take(length)?)?, 4 + length))
 }
 
 /// The log ids and the membership of a snapshot, and how many bytes they took.
@@ -132,7 +169,9 @@ pub(crate) fn decode_snapshot_head(
     bytes: &[u8],
 ) -> Result<(Option<LogId>, Option<LogId>, Membership, usize), BadBytes> {
     let mut from = Reader(bytes);
-    from.version()?;
+    if !matches!(from.u8()?, VERSION | HEAD_WITH_ORIGINS) {
+        return Err(BadBytes("its version"));
+    }
     let mut log_id = || -> Result<_, BadBytes> {
         Ok(match from.u8()? {
             0 => None,
@@ -144,7 +183,13 @@ pub(crate) fn decode_snapshot_head(
     Ok((last, membership_at, membership, bytes.len() - from.0.len()))
 }
 
-fn write_log_id(log_id: &LogId, out: &mut Vec<u8>) {
+pub(crate) fn write_stamp(stamp: &Stamp, out: &mut Vec<u8>) {
+    for number in [stamp.node, stamp.incarnation, stamp.number] {
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+}
+
+pub(crate) fn write_log_id(log_id: &LogId, out: &mut Vec<u8>) {
     for number in [log_id.leader_id.term, log_id.leader_id.node_id, log_id.index] {
         out.extend_from_slice(&number.to_le_bytes());
     }
@@ -167,39 +212,49 @@ fn write_membership(membership: &Membership, out: &mut Vec<u8>) {
     }
 }
 
-struct Reader<'a>(&'a [u8]);
+/// Takes values from the front of bytes.
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {
-    fn take(&mut self, length: usize) -> Result<&'a [u8], BadBytes> {
+    pub(crate) fn take(&mut self, length: usize) -> Result<&'a [u8], BadBytes> {
         let (taken, rest) = self.0.split_at_checked(length).ok_or(BadBytes("its length"))?;
         self.0 = rest;
         Ok(taken)
     }
 
-    fn version(&mut self) -> Result<(), BadBytes> {
+    pub(crate) fn version(&mut self) -> Result<(), BadBytes> {
         if self.u8()? == VERSION { Ok(()) } else { Err(BadBytes("its version")) }
     }
 
-    fn u8(&mut self) -> Result<u8, BadBytes> {
+    pub(crate) fn u8(&mut self) -> Result<u8, BadBytes> {
         Ok(self.take(1)?[0])
     }
 
-    fn u32(&mut self) -> Result<u32, BadBytes> {
+    pub(crate) fn u32(&mut self) -> Result<u32, BadBytes> {
         let bytes = self.take(4)?.try_into().expect("four bytes");
         Ok(u32::from_le_bytes(bytes))
     }
 
-    fn u64(&mut self) -> Result<u64, BadBytes> {
+    pub(crate) fn u64(&mut self) -> Result<u64, BadBytes> {
         let bytes = self.take(8)?.try_into().expect("eight bytes");
         Ok(u64::from_le_bytes(bytes))
     }
 
-    fn log_id(&mut self) -> Result<LogId, BadBytes> {
+    pub(crate) fn u128(&mut self) -> Result<u128, BadBytes> {
+        let bytes = self.take(16)?.try_into().expect("sixteen bytes");
+        Ok(u128::from_le_bytes(bytes))
+    }
+
+    pub(crate) fn stamp(&mut self) -> Result<Stamp, BadBytes> {
+        Ok(Stamp { node: self.u64()?, incarnation: self.u64()?, number: self.u64()? })
+    }
+
+    pub(crate) fn log_id(&mut self) -> Result<LogId, BadBytes> {
         let leader_id = LeaderId { term: self.u64()?, node_id: self.u64()? };
         Ok(LogId { leader_id, index: self.u64()? })
     }
 
-    fn membership(&mut self) -> Result<Membership, BadBytes> {
+    pub(crate) fn membership(&mut self) -> Result<Membership, BadBytes> {
         let mut configs = Vec::new();
         for _ in 0..self.u32()? {
             let count = self.u32()?;
@@ -220,7 +275,7 @@ impl<'a> Reader<'a> {
         Membership::new(configs, nodes).map_err(|_| BadBytes("its membership"))
     }
 
-    fn end(&self) -> Result<(), BadBytes> {
+    pub(crate) fn end(&self) -> Result<(), BadBytes> {
         if self.0.is_empty() { Ok(()) } else { Err(BadBytes("what follows it")) }
     }
 }
@@ -240,11 +295,15 @@ mod tests {
 
     #[test]
     fn entries_read_back_as_they_were_written() {
-        let changes =
-            Changes { at: 7, commands: encode_commands(&[Command::Tick, Command::Rules(1)]) };
+        let commands = encode_commands(&[Command::Tick, Command::Rules(1)]);
+        let changes = |source| {
+            EntryPayload::Normal(Changes { at: 7, source, commands: Arc::clone(&commands) })
+        };
         for payload in [
             EntryPayload::Blank,
-            EntryPayload::Normal(changes),
+            changes(Source::Leader),
+            changes(Source::Member(Stamp { node: 2, incarnation: 3, number: 4 })),
+            changes(Source::Gone(5)),
             EntryPayload::Membership(membership()),
         ] {
             let entry = Entry { log_id: log_id(9), payload };
@@ -275,11 +334,20 @@ mod tests {
         assert_eq!(decode_vote(&encode_vote(&vote)).unwrap(), vote);
         assert_eq!(decode_log_id(&encode_log_id(&log_id(5))).unwrap(), log_id(5));
         for (last, at) in [(None, None), (Some(log_id(8)), Some(log_id(2)))] {
-            let mut bytes = encode_snapshot_head(last.as_ref(), at.as_ref(), &membership());
+            let none = Origins::default();
+            let mut bytes = encode_snapshot_head(last.as_ref(), at.as_ref(), &membership(), &none);
             let length = bytes.len();
             bytes.extend_from_slice(b"table");
             let head = decode_snapshot_head(&bytes).unwrap();
             assert_eq!((head.0, head.1, head.2, head.3), (last, at, membership(), length));
+            assert_eq!(decode_origins(bytes[0], &bytes[length..]).unwrap(), (none, 0));
+            let mut some = Origins::default();
+            some.arrive(&Stamp { node: 2, incarnation: 1, number: 7 });
+            let bytes = encode_snapshot_head(last.as_ref(), at.as_ref(), &membership(), &some);
+            let head = decode_snapshot_head(&bytes).unwrap();
+            assert_eq!((head.2, head.3), (membership(), length));
+            let origins = decode_origins(bytes[0], &bytes[length..]).unwrap();
+            assert_eq!(origins, (some, bytes.len() - length));
         }
     }
 }

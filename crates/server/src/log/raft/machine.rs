@@ -1,13 +1,15 @@
 //! The table as Raft's state machine.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Seek};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::{Stream, TryStreamExt};
-use keylatch_table::{Applied, Command, Progress, Settings, SnapshotWriter, Table};
+use keylatch_table::{Applied, Command, Detach, Progress, Settings, SnapshotWriter, Table};
 use openraft::alias::{SnapshotMetaOf, SnapshotOf};
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine, Snapshot};
 use openraft::{EntryPayload, OptionalSend};
@@ -15,8 +17,12 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use super::bytes;
+use super::desk::{Desk, Told};
+use super::origins::{Arrival, Noted, Origins};
 use super::snapshot::{self, Meta};
-use super::types::{LogId, StoredMembership, Types};
+use super::types::{Changes, LogId, Source, StoredMembership, Types};
+use crate::clock::Clock;
+use crate::cluster::Fingerprint;
 use crate::log::store::is_full;
 
 #[derive(Clone)]
@@ -26,7 +32,24 @@ pub(crate) struct Machine {
     handed: Handed,
     dir: PathBuf,
     hash_seed: u64,
+    /// Of a member of a cluster: where outcomes go.
+    cluster: Option<Cluster>,
 }
+
+/// What a member of a cluster has besides.
+#[derive(Clone)]
+pub(crate) struct Cluster {
+    /// Whose outcomes are answers.
+    pub(crate) node: u64,
+    pub(crate) incarnation: u64,
+    pub(crate) desk: Arc<Desk>,
+    /// Follows the times in the log, unless this node leads and stamps them.
+    pub(crate) clock: Clock,
+    pub(crate) leads: Arc<AtomicBool>,
+}
+
+/// How long the places of waiters are kept whose member is gone, until they come back by another one.
+const GRACE_MS: u64 = 10_000;
 
 /// The commands whose bytes are on their way through the log. Whoever wrote the bytes leaves them
 /// here, so that they need not be read again when they come out; those of a restart, or of another
@@ -53,6 +76,7 @@ impl Handed {
 struct State {
     last: Option<LogId>,
     membership: StoredMembership,
+    origins: Origins,
 }
 
 impl Machine {
@@ -62,11 +86,11 @@ impl Machine {
         let (table, state) = match snapshot::open(dir)? {
             Some(mut file) => {
                 let read = snapshot::read(&mut file, hash_seed);
-                let (meta, table) = read.map_err(|error| {
+                let (meta, origins, table) = read.map_err(|error| {
                     let path = dir.join("snapshot");
                     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
                 })?;
-                (table, State::from(meta))
+                (table, State::new(meta, origins))
             }
             None => (Table::new(settings.clone(), 0, hash_seed), State::default()),
         };
@@ -76,7 +100,25 @@ impl Machine {
             handed: Handed::default(),
             dir: dir.into(),
             hash_seed,
+            cluster: None,
         })
+    }
+
+    /// The same, of a member of a cluster.
+    pub(crate) fn in_cluster(self, cluster: Cluster) -> Machine {
+        Machine { cluster: Some(cluster), ..self }
+    }
+
+    /// The table, in short. Takes as long as a snapshot.
+    pub(crate) fn fingerprint(&self) -> Fingerprint {
+        let state = self.state.lock();
+        let hash = self.table.lock().state_hash();
+        Fingerprint { applied: state.last.map_or(0, |log_id| log_id.index), hash }
+    }
+
+    /// The nodes where somebody waits for something.
+    pub(crate) fn nodes_with_waiters(&self) -> BTreeSet<u64> {
+        self.state.lock().origins.nodes()
     }
 
     pub(crate) fn table(&self) -> Arc<Mutex<Table>> {
@@ -93,23 +135,93 @@ impl Machine {
         self.state.lock().last
     }
 
-    fn apply_changes(&self, changes: &super::types::Changes) -> io::Result<Vec<Applied>> {
+    fn commands_of(&self, changes: &Changes) -> io::Result<Vec<Command>> {
         let read = || bytes::decode_commands(&changes.commands).map_err(io::Error::other);
-        let commands = match self.handed.take(&changes.commands) {
-            None => read()?,
+        match self.handed.take(&changes.commands) {
+            None => read(),
             Some(commands) => {
                 debug_assert_eq!(read()?, commands, "what comes out is what went in");
-                commands
+                Ok(commands)
             }
-        };
+        }
+    }
+
+    fn apply_changes(&self, changes: &Changes, state: &mut State) -> io::Result<Vec<Applied>> {
+        let commands = self.commands_of(changes)?;
         let mut table = self.table.lock();
-        Ok(commands.into_iter().map(|command| table.apply(changes.at, command)).collect())
+        let Some(cluster) = &self.cluster else {
+            if state.origins.is_empty() && changes.source == Source::Leader {
+                return Ok(commands.into_iter().map(|one| table.apply(changes.at, one)).collect());
+            }
+            // What is left of a cluster is replayed as it was.
+            let (_, applied) = apply_of_cluster(changes, commands, &mut table, &mut state.origins);
+            return Ok(applied.unwrap_or_default());
+        };
+        let (before, applied) = apply_of_cluster(changes, commands, &mut table, &mut state.origins);
+        drop(table);
+        if !cluster.leads.load(Ordering::Relaxed) {
+            cluster.clock.set(changes.at);
+        }
+        if let Some(before) = before {
+            cluster.desk.tell(Told::Events(vec![before]));
+        }
+        match (changes.source, applied) {
+            (_, None) => {}
+            (Source::Member(stamp), Some(applied))
+                if (stamp.node, stamp.incarnation) == (cluster.node, cluster.incarnation) =>
+            {
+                cluster.desk.tell(Told::Done { number: stamp.number, applied });
+            }
+            (Source::Gone(node), Some(_)) if node == cluster.node => {
+                cluster.desk.tell(Told::Detached);
+            }
+            (_, Some(applied)) => {
+                if applied.iter().any(|applied| !applied.events.is_empty()) {
+                    cluster.desk.tell(Told::Events(applied));
+                }
+            }
+        }
+        // Outcomes have gone where they are waited for.
+        Ok(Vec::new())
     }
 }
 
-impl From<Meta> for State {
-    fn from(meta: Meta) -> State {
-        State { last: meta.last_log_id, membership: meta.last_membership }
+/// What became of those who waited at a member whose life has ended, and of the commands; `None` if
+/// they had been applied before.
+fn apply_of_cluster(
+    changes: &Changes,
+    commands: Vec<Command>,
+    table: &mut Table,
+    origins: &mut Origins,
+) -> (Option<Applied>, Option<Vec<Applied>>) {
+    let (node, ended) = match changes.source {
+        Source::Leader => (None, None),
+        Source::Gone(node) => (None, Some(node)),
+        Source::Member(stamp) => match origins.arrive(&stamp) {
+            Arrival::Again => return (None, None),
+            Arrival::Next => (Some(stamp.node), None),
+            Arrival::NewLife => (Some(stamp.node), Some(stamp.node)),
+        },
+    };
+    let ids = ended.map(|node| origins.leave(node)).filter(|ids| !ids.is_empty());
+    let before = ids.map(|ids| {
+        let command = Command::Detach(Detach { ids: Some(ids), grace_ms: GRACE_MS });
+        let applied = table.apply(changes.at, command);
+        origins.note(None, Noted::Nothing, &applied);
+        applied
+    });
+    let apply = |command: Command| {
+        let noted = Noted::of(&command);
+        let applied = table.apply(changes.at, command);
+        origins.note(node, noted, &applied);
+        applied
+    };
+    (before, Some(commands.into_iter().map(apply).collect()))
+}
+
+impl State {
+    fn new(meta: Meta, origins: Origins) -> State {
+        State { last: meta.last_log_id, membership: meta.last_membership, origins }
     }
 }
 
@@ -147,15 +259,15 @@ impl RaftSnapshotBuilder<Types> for Machine {
 
 impl Machine {
     async fn write_snapshot(&self) -> io::Result<SnapshotOf<Types, File>> {
-        let (meta, mut writer) = {
+        let (meta, origins, mut writer) = {
             let state = self.state.lock();
             let meta = Meta { last_log_id: state.last, last_membership: state.membership.clone() };
-            (meta, SnapshotWriter::begin(&mut self.table.lock()))
+            (meta, state.origins.clone(), SnapshotWriter::begin(&mut self.table.lock()))
         };
         let (pieces, mut to_write) = mpsc::channel(PIECES);
         let (dir, head) = (self.dir.clone(), meta.clone());
         let written = tokio::task::spawn_blocking(move || {
-            let mut file = snapshot::Writing::begin(&dir, &head)?;
+            let mut file = snapshot::Writing::begin(&dir, &head, &origins)?;
             while let Some(piece) = to_write.blocking_recv() {
                 match piece {
                     Piece::Bytes(bytes) => file.add(&bytes)?,
@@ -199,10 +311,13 @@ impl RaftStateMachine<Types> for Machine {
         S: Stream<Item = Result<EntryResponder<Types>, io::Error>> + Unpin + OptionalSend,
     {
         while let Some((entry, responder)) = entries.try_next().await? {
+            if let Some(cluster) = &self.cluster {
+                cluster.desk.room().await;
+            }
             // Both together: a snapshot says up to where it goes.
             let mut state = self.state.lock();
             let applied = match &entry.payload {
-                EntryPayload::Normal(changes) => self.apply_changes(changes)?,
+                EntryPayload::Normal(changes) => self.apply_changes(changes, &mut state)?,
                 EntryPayload::Membership(membership) => {
                     let stored = StoredMembership::new(Some(entry.log_id), membership.clone());
                     state.membership = stored;
@@ -228,13 +343,20 @@ impl RaftStateMachine<Types> for Machine {
         meta: &SnapshotMetaOf<Types>,
         mut snapshot: File,
     ) -> Result<(), io::Error> {
-        let (_, table) = snapshot::read(&mut snapshot, self.hash_seed)?;
+        let (_, origins, table) = snapshot::read(&mut snapshot, self.hash_seed)?;
         snapshot.rewind()?;
-        let mut file = snapshot::Writing::begin(&self.dir, meta)?;
+        let mut file = snapshot::Writing::begin(&self.dir, meta, &origins)?;
         file.add(&table.snapshot())?;
         file.finish(&self.dir)?;
+        let now = table.now();
+        let mut state = self.state.lock();
         *self.table.lock() = table;
-        *self.state.lock() = State::from(meta.clone());
+        if let Some(cluster) = &self.cluster {
+            cluster.clock.set(now);
+            let number = origins.last(cluster.node, cluster.incarnation);
+            cluster.desk.tell(Told::Installed { number });
+        }
+        *state = State::new(meta.clone(), origins);
         Ok(())
     }
 

@@ -6,16 +6,40 @@
 //! - `storage`: the log on disk (`log/store`), with all live entries in memory.
 //! - `machine`: the table as Raft's state machine.
 //! - `snapshot`: snapshots as files.
-//! - `node`: opening, recovering, committing.
+//! - `node`: opening, recovering, committing, for a node that is alone.
+//!
+//! And of a member of a cluster, in the order in which a batch meets them:
+//!
+//! - `desk`: where the loop leaves a batch and finds what became of it.
+//! - `carry`: brings it to whoever leads, again and again.
+//! - `message`, `peers`, `network`, `service`: what members say, over which lines, and what they answer.
+//! - `lead`: what a leader does with it, and what else a leader does.
+//! - `origins`: why it counts once, and who waits where.
+//! - `member`: the thread on which all of this runs; `identity`, `join`: who it is and how it came to be one.
+//! - `visit`: what an operator asks.
 
 mod bytes;
+mod carry;
+mod desk;
+mod identity;
+mod join;
+mod lead;
 mod machine;
+mod member;
+mod message;
+mod network;
 mod node;
+mod origins;
+mod peers;
+mod service;
 mod snapshot;
 mod storage;
 #[cfg(test)]
 mod suite;
 mod types;
+pub(crate) mod visit;
 
+pub(crate) use desk::{Desk, Told};
+pub(crate) use member::{Member, Start};
 pub(crate) use node::Node;
 pub use node::NodeError;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,14 +19,15 @@ use openraft::{BasicNode, Config, OptionalSend, RaftNetworkFactory, SnapshotPoli
 use parking_lot::Mutex;
 
 use super::bytes;
+use super::identity::Identity;
 use super::machine::{Handed, Machine};
 use super::storage::Log;
-use super::types::{Changes, LogId, Raft, Types};
+use super::types::{Changes, LogId, Raft, Source, Types};
 use crate::config::LogSizes;
 use crate::log::store::{Options, Store, StoreError};
 
-/// The number of the only node.
-const SELF: u64 = 1;
+/// The number of a node that is alone, and of the first one of a cluster.
+pub(super) const SELF: u64 = 1;
 
 /// Why a log could not be opened, or cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +41,21 @@ pub enum NodeError {
     /// The log says something that this version does not understand.
     #[error("{0}; use the version that wrote it, or a newer one")]
     Unreadable(String),
+    /// It has locks of its own, which are not those of the cluster.
+    #[error(
+        "{} has locks of its own, so it cannot join another cluster: give an empty directory, or start it \
+         without --join", .0.display()
+    )]
+    OwnData(PathBuf),
+    /// It cannot join anybody.
+    #[error("there is no cluster to join: {0}")]
+    NobodyToJoin(String),
+    /// It is not alone.
+    #[error(
+        "this data directory is one of {0} members of a cluster: start it with --peer, or remove the other \
+         members first"
+    )]
+    NotAlone(usize),
     /// Raft cannot go on; the cause is in the text.
     #[error(
         "the log has failed ({0}); nothing that was not acknowledged is promised. Restart the server"
@@ -67,26 +83,9 @@ impl Node {
         token: u64,
         hash_seed: u64,
     ) -> Result<Node, NodeError> {
-        let LogSizes { segment_bytes, reserve_bytes, snapshot_bytes } = sizes;
-        let options = Options { segment_bytes, reserve_bytes };
-        let (store, recovered) = Store::open(&dir.join("log"), options)
-            .map_err(|error: StoreError| NodeError::Store(error.to_string()))?;
-        if let Some(cut) = &recovered.cut {
-            tracing::warn!(%cut, "the end of the log was torn, as after a power failure, and was cut off");
-        }
-        let (entries, purged) = (recovered.entries.len(), recovered.purged);
-        tracing::debug!(entries, purged, "the log has been read");
-        let unreadable = |error: bytes::BadBytes| NodeError::Unreadable(error.to_string());
-        let entries = recovered.entries.iter().map(|(_, bytes)| bytes::decode_entry(bytes));
-        let entries = entries.collect::<Result<VecDeque<_>, _>>().map_err(unreadable)?;
-        let decode = |bytes: &[u8]| (!bytes.is_empty()).then(|| bytes.to_vec());
-        let vote = decode(&recovered.meta).map(|bytes| bytes::decode_vote(&bytes));
-        let vote = vote.transpose().map_err(unreadable)?;
-        let purged = decode(&recovered.purged_meta).map(|bytes| bytes::decode_log_id(&bytes));
-        let purged = purged.transpose().map_err(unreadable)?;
-        let log = Log::new(store, entries, purged, vote);
-        let machine = Machine::open(dir, settings, hash_seed)?;
-        check_together(dir, &log, purged.as_ref(), machine.last().as_ref())?;
+        let snapshot_bytes = sizes.snapshot_bytes;
+        let me = Identity::read(dir)?.map_or(SELF, |identity| identity.node);
+        let Files { log, machine, is_new: new } = open_files(dir, sizes, settings, hash_seed)?;
         let (table, handed) = (machine.table(), machine.handed());
         let failed = |error: &dyn std::fmt::Display| NodeError::Failed(error.to_string());
         let config = Config {
@@ -96,8 +95,7 @@ impl Node {
             ..Config::default()
         };
         let config = Arc::new(config.validate().map_err(|error| failed(&error))?);
-        let new = log.is_empty();
-        let raft = Raft::new(SELF, config, Alone, log.clone(), machine).await;
+        let raft = Raft::new(me, config, Alone, log.clone(), machine).await;
         let raft = raft.map_err(|error| failed(&error))?;
         // Whoever waits is only told that it ended.
         let metrics = raft.metrics();
@@ -106,8 +104,14 @@ impl Node {
             Ok(()) => failed(error),
         };
         if new {
-            let members = BTreeMap::from([(SELF, BasicNode::default())]);
+            let members = BTreeMap::from([(me, BasicNode::default())]);
             raft.initialize(members).await.map_err(|error| failed(&error))?;
+        }
+        let voters =
+            raft.with_raft_state(|state| state.membership_state.effective().voter_ids().count());
+        let voters = voters.await.map_err(|error| failed(&error))?;
+        if voters > 1 {
+            return Err(NodeError::NotAlone(voters));
         }
         let minute = Some(Duration::from_secs(60));
         raft.wait_for_recovery(minute).await.map_err(|error| failed(&error))?;
@@ -138,7 +142,8 @@ impl Node {
         at: u64,
         commands: &mut Vec<Command>,
     ) -> Result<Option<Vec<Applied>>, NodeError> {
-        let changes = Changes { at, commands: bytes::encode_commands(commands) };
+        let commands_bytes = bytes::encode_commands(commands);
+        let changes = Changes { at, source: Source::Leader, commands: commands_bytes };
         if !self.log.make_room(changes.commands.len() as u64)? {
             return Ok(None);
         }
@@ -171,6 +176,44 @@ impl Node {
     pub(crate) async fn close(self) -> Result<(), NodeError> {
         self.raft.shutdown().await.map_err(|error| NodeError::Failed(error.to_string()))
     }
+}
+
+/// What is in a data directory.
+pub(super) struct Files {
+    pub(super) log: Log,
+    pub(super) machine: Machine,
+    pub(super) is_new: bool,
+}
+
+/// Opens the files of a data directory, and reads them.
+pub(super) fn open_files(
+    dir: &Path,
+    sizes: LogSizes,
+    settings: &Settings,
+    hash_seed: u64,
+) -> Result<Files, NodeError> {
+    let LogSizes { segment_bytes, reserve_bytes, .. } = sizes;
+    let options = Options { segment_bytes, reserve_bytes };
+    let (store, recovered) = Store::open(&dir.join("log"), options)
+        .map_err(|error: StoreError| NodeError::Store(error.to_string()))?;
+    if let Some(cut) = &recovered.cut {
+        tracing::warn!(%cut, "the end of the log was torn, as after a power failure, and was cut off");
+    }
+    let (entries, purged) = (recovered.entries.len(), recovered.purged);
+    tracing::debug!(entries, purged, "the log has been read");
+    let unreadable = |error: bytes::BadBytes| NodeError::Unreadable(error.to_string());
+    let entries = recovered.entries.iter().map(|(_, bytes)| bytes::decode_entry(bytes));
+    let entries = entries.collect::<Result<VecDeque<_>, _>>().map_err(unreadable)?;
+    let decode = |bytes: &[u8]| (!bytes.is_empty()).then(|| bytes.to_vec());
+    let vote = decode(&recovered.meta).map(|bytes| bytes::decode_vote(&bytes));
+    let vote = vote.transpose().map_err(unreadable)?;
+    let purged = decode(&recovered.purged_meta).map(|bytes| bytes::decode_log_id(&bytes));
+    let purged = purged.transpose().map_err(unreadable)?;
+    let log = Log::new(store, entries, purged, vote);
+    let machine = Machine::open(dir, settings, hash_seed)?;
+    check_together(dir, &log, purged.as_ref(), machine.last().as_ref())?;
+    let is_new = log.is_empty();
+    Ok(Files { log, machine, is_new })
 }
 
 /// A snapshot and a log that begins behind it are nothing without each other: with one of them gone

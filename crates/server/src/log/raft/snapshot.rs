@@ -9,6 +9,7 @@ use keylatch_table::Table;
 use openraft::alias::SnapshotMetaOf;
 
 use super::bytes;
+use super::origins::Origins;
 use super::types::{StoredMembership, Types};
 
 const MAGIC: &[u8; 8] = b"KLSNAP01";
@@ -28,7 +29,7 @@ pub(crate) struct Writing {
 }
 
 impl Writing {
-    pub(crate) fn begin(dir: &Path, meta: &Meta) -> io::Result<Writing> {
+    pub(crate) fn begin(dir: &Path, meta: &Meta, origins: &Origins) -> io::Result<Writing> {
         let mut options = File::options();
         options.read(true).write(true).create(true).truncate(true);
         let mut file = options.open(dir.join(NEW))?;
@@ -41,6 +42,7 @@ impl Writing {
             last,
             membership.log_id().as_ref(),
             membership.membership(),
+            origins,
         ))?;
         Ok(writing)
     }
@@ -62,6 +64,16 @@ impl Writing {
     }
 }
 
+/// A file for a snapshot that another member sends. Nobody else finds it: it has no name once it is open,
+/// so nothing is left of it if it is not finished.
+pub(crate) fn begin_incoming(dir: &Path, from: u64) -> io::Result<File> {
+    let path = dir.join(format!("{NAME}.from-{from}"));
+    let mut options = File::options();
+    let file = options.read(true).write(true).create(true).truncate(true).open(&path)?;
+    std::fs::remove_file(&path)?;
+    Ok(file)
+}
+
 /// Removes what an attempt has left behind: on a full disk every byte counts.
 pub(crate) fn remove_new(dir: &Path) {
     if let Err(error) = std::fs::remove_file(dir.join(NEW))
@@ -81,7 +93,7 @@ pub(crate) fn open(dir: &Path) -> io::Result<Option<File>> {
 }
 
 /// Everything that is in a snapshot, checked.
-pub(crate) fn read(file: &mut File, hash_seed: u64) -> io::Result<(Meta, Table)> {
+pub(crate) fn read(file: &mut File, hash_seed: u64) -> io::Result<(Meta, Origins, Table)> {
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
     let rest = bytes.strip_prefix(MAGIC).ok_or_else(|| damaged("its beginning"))?;
@@ -90,8 +102,10 @@ pub(crate) fn read(file: &mut File, hash_seed: u64) -> io::Result<(Meta, Table)>
         return Err(damaged("its checksum"));
     }
     let (meta, length) = read_head(body)?;
-    let table = Table::restore(&body[length..], hash_seed).map_err(|_| damaged("the table"))?;
-    Ok((meta, table))
+    let origins = bytes::decode_origins(body[0], &body[length..]);
+    let (origins, more) = origins.map_err(|_| damaged("the members"))?;
+    let table = Table::restore(&body[length + more..], hash_seed);
+    Ok((meta, origins, table.map_err(|_| damaged("the table"))?))
 }
 
 /// What a snapshot that has been read before says of itself.

@@ -1,0 +1,277 @@
+//! Three processes that are one cluster, killed under load: no acknowledged grant is missing afterwards, no
+//! two hold one lock, tokens grow, and all have the same table in the end. `KEYLATCH_CLUSTER_KILLS` says how
+//! often (3).
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener};
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use common::{Client, HANG, Random, Server, Start, text, token};
+use keylatch_server::cluster::{Fingerprint, Role, Status};
+use keylatch_wire::Value;
+use tempfile::TempDir;
+
+fn eventually<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+    let since = Instant::now();
+    loop {
+        if let Some(found) = found() {
+            return found;
+        }
+        assert!(since.elapsed() < HANG, "{what}: not in time");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+struct Node {
+    dir: TempDir,
+    peer: SocketAddr,
+    server: Server,
+}
+
+/// A port that was free a moment ago: a member keeps its address when it is started again.
+fn free() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+fn start(dir: &TempDir, peer: SocketAddr, join: Option<SocketAddr>) -> Server {
+    let mut start = Start::in_dir(dir.path()).config(&format!("peer = '{peer}'"));
+    if let Some(join) = join {
+        start = start.config(&format!("join = ['{join}']"));
+    }
+    start.config("leader_wait_ms = 500").start()
+}
+
+impl Node {
+    fn new(join: Option<SocketAddr>) -> Node {
+        let (dir, peer) = (tempfile::tempdir().unwrap(), free());
+        let server = start(&dir, peer, join);
+        Node { dir, peer, server }
+    }
+
+    fn kill_and_start(&mut self) {
+        self.server.kill();
+        self.server = start(&self.dir, self.peer, None);
+    }
+
+    fn status(&self) -> Option<Status> {
+        Status::of(&self.peer.to_string()).ok()
+    }
+}
+
+fn three() -> Vec<Node> {
+    let first = Node::new(None);
+    let join = Some(first.peer);
+    let nodes = vec![first, Node::new(join), Node::new(join)];
+    for node in &nodes {
+        until_voters(node, 3);
+    }
+    nodes
+}
+
+fn until_voters(node: &Node, count: usize) {
+    eventually("voters", || {
+        let members = node.status()?.members;
+        let voters = members.iter().filter(|member| member.role == Role::Voter).count();
+        (voters == count && members.len() == count).then_some(())
+    });
+}
+
+fn until_equal(nodes: &[Node]) {
+    eventually("equal tables", || {
+        let all = nodes.iter().map(|node| Fingerprint::of(&node.peer.to_string()).ok());
+        let all: Vec<Fingerprint> = all.collect::<Option<_>>()?;
+        let as_far = all.iter().all(|one| one.applied == all[0].applied);
+        assert!(!as_far || all.iter().all(|one| one.hash == all[0].hash), "{all:?}");
+        as_far.then_some(())
+    });
+}
+
+/// What the clients have been told, and whether it can be.
+#[derive(Default)]
+struct Judge {
+    /// Who holds a key, as far as its client knows.
+    holders: BTreeMap<String, String>,
+    /// The last token of each key.
+    tokens: BTreeMap<String, i64>,
+    /// What was taken and never released: token by id.
+    kept: BTreeMap<String, i64>,
+    grants: u64,
+}
+
+impl Judge {
+    fn granted(&mut self, key: &str, id: &str, token: i64) -> Result<(), String> {
+        if let Some(other) = self.holders.insert(key.into(), id.into()) {
+            return Err(format!("{id} and {other} both hold {key}"));
+        }
+        let last = self.tokens.insert(key.into(), token).unwrap_or(0);
+        self.grants += 1;
+        if last >= token { Err(format!("{key}: {token} comes after {last}")) } else { Ok(()) }
+    }
+
+    fn releases(&mut self, key: &str) {
+        self.holders.remove(key);
+    }
+}
+
+#[test]
+fn the_judge_sees_two_holders_and_tokens_that_fall() {
+    let mut judge = Judge::default();
+    judge.granted("k", "a", 1).unwrap();
+    assert!(judge.granted("k", "b", 2).unwrap_err().contains("both hold"));
+    judge.releases("k");
+    assert!(judge.granted("k", "c", 2).unwrap_err().contains("comes after"));
+}
+
+/// A client that goes to another member when one is gone or has no leader, and asks the same again.
+struct Roaming<'a> {
+    addresses: &'a Mutex<Vec<SocketAddr>>,
+    at: usize,
+    client: Option<Client>,
+}
+
+impl Roaming<'_> {
+    /// Until there is an answer; `None` if the test is over.
+    fn ask(&mut self, line: &str, over: &AtomicBool) -> Option<Value> {
+        let since = Instant::now();
+        loop {
+            let client = self.client.take().or_else(|| {
+                let addresses = self.addresses.lock().unwrap();
+                Client::try_to(addresses[self.at % addresses.len()]).ok()
+            });
+            let mut client = client;
+            let answer = client.as_mut().and_then(|client| client.ask(line));
+            match answer {
+                Some(Value::Error(error)) if error.starts_with("NOLEADER") => {}
+                Some(answer) => {
+                    self.client = client;
+                    return Some(answer);
+                }
+                None => {}
+            }
+            if over.load(Ordering::Relaxed) {
+                return None;
+            }
+            assert!(since.elapsed() < HANG, "no answer to {line}");
+            self.at += 1;
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+fn work(worker: u64, addresses: &Mutex<Vec<SocketAddr>>, judge: &Mutex<Judge>, over: &AtomicBool) {
+    let mut client = Roaming { addresses, at: worker as usize, client: None };
+    let mut random = Random(worker);
+    for round in 0.. {
+        if over.load(Ordering::Relaxed) {
+            return;
+        }
+        let id = format!("{worker}-{round:06}");
+        if round % 8 == 0 {
+            let line = format!("LOCK kept:{id} ID kept-{id} LEASE 0");
+            let Some(answer) = client.ask(&line, over) else { return };
+            judge.lock().unwrap().kept.insert(format!("kept-{id}"), token(&answer));
+            continue;
+        }
+        let key = format!("key:{}", random.below(3));
+        let line = format!("LOCK {key} ID {id} WAIT 20000 LEASE 3600000");
+        let Some(answer) = client.ask(&line, over) else { return };
+        if text(&answer, "status") != "granted" {
+            continue;
+        }
+        judge.lock().unwrap().granted(&key, &id, token(&answer)).unwrap();
+        judge.lock().unwrap().releases(&key);
+        let Some(answer) = client.ask(&format!("UNLOCK {id}"), over) else { return };
+        assert_eq!(answer, Value::Integer(1), "{id}");
+    }
+}
+
+#[test]
+fn a_leader_killed_under_load_loses_no_grant_and_makes_no_second_holder() {
+    let kills = common::how_many("KEYLATCH_CLUSTER_KILLS", 3);
+    let mut nodes = three();
+    let addresses = Mutex::new(nodes.iter().map(|node| node.server.resp).collect::<Vec<_>>());
+    let (judge, over) = (Mutex::new(Judge::default()), AtomicBool::new(false));
+    let slowest = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        let _end = End(&over);
+        for worker in 0..6 {
+            let (addresses, judge, over) = (&addresses, &judge, &over);
+            scope.spawn(move || work(worker, addresses, judge, over));
+        }
+        for _ in 0..kills {
+            let before = judge.lock().unwrap().grants;
+            eventually("a load", || (judge.lock().unwrap().grants > before + 50).then_some(()));
+            let leader = eventually("a leader", || {
+                let leader = nodes[0].status()?.leader?;
+                nodes.iter().position(|node| node.status().is_some_and(|it| it.node == leader))
+            });
+            let (since, before) = (Instant::now(), judge.lock().unwrap().grants);
+            nodes[leader].kill_and_start();
+            addresses.lock().unwrap()[leader] = nodes[leader].server.resp;
+            eventually("grants go on", || {
+                (judge.lock().unwrap().grants > before + 20).then_some(())
+            });
+            slowest.fetch_max(since.elapsed().as_millis() as u64, Ordering::Relaxed);
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    println!("the slowest of {kills}: {} ms", slowest.into_inner());
+    until_equal(&nodes);
+    let judge = judge.into_inner().unwrap();
+    assert!(judge.kept.len() > kills as usize, "there was a load");
+    for node in &nodes {
+        let list = node.server.client().list("");
+        let found: BTreeMap<&str, i64> =
+            list.iter().map(|lock| (text(lock, "id"), common::number(lock, "token"))).collect();
+        for (id, token) in &judge.kept {
+            assert_eq!(found.get(id.as_str()), Some(token), "{id} was granted");
+        }
+    }
+}
+
+/// Ends the load, also when a check has failed.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn keylatch(words: &[&str]) -> (bool, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_keylatch")).args(words).output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+}
+
+#[test]
+fn an_operator_sees_members_hands_over_and_takes_one_out() {
+    let nodes = three();
+    let peer = nodes[1].peer.to_string();
+    let (_, said) = keylatch(&["cluster", "status", "--peer", &peer]);
+    assert_eq!(said.lines().filter(|line| line.contains("127.0.0.1:")).count(), 3, "{said}");
+    assert!(said.contains("leader") && said.contains("voter"), "{said}");
+    let status = nodes[0].status().unwrap();
+    let other = status.members.iter().find(|one| Some(one.node) != status.leader).unwrap().node;
+    eventually("it takes over", || {
+        keylatch(&["cluster", "transfer", "--peer", &peer, &other.to_string()]).0.then_some(())
+    });
+    eventually("it is seen", || (nodes[1].status()?.leader == Some(other)).then_some(()));
+    let (_, said) = keylatch(&["cluster", "status", "--peer", &peer, "-o", "json"]);
+    assert!(said.contains(&format!("\"leader\":\"{other}\"")), "{said}");
+    let out = status.members.iter().find(|one| one.node != other).unwrap();
+    let peer = nodes.iter().find(|node| node.peer.to_string() != out.address).unwrap();
+    let (ok, said) =
+        keylatch(&["cluster", "remove", "--peer", &peer.peer.to_string(), &out.node.to_string()]);
+    assert!(ok, "{said}");
+    until_voters(peer, 2);
+    let (ok, said) = keylatch(&["cluster", "remove", "--peer", &peer.peer.to_string(), "77"]);
+    assert!(!ok && said.contains("no node 77"), "{said}");
+    let (ok, said) = keylatch(&["cluster", "status", "--peer", "127.0.0.1:1"]);
+    assert!(!ok && said.contains("peer address"), "{said}");
+}

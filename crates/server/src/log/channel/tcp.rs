@@ -1,0 +1,134 @@
+//! Links as TCP connections: a hello and its answer, then frames, each behind its length in four bytes.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+use super::hello::{self, HELLO_BYTES, WELCOME_BYTES};
+use super::{Answers, Channel, ChannelError, Connecting, Hello, Link, MOST_BYTES, Refusal};
+
+/// Links that others may have to us: some four a member, and what comes and goes.
+const LINKS: usize = 256;
+/// How long a hello may take.
+const HELLO: Duration = Duration::from_secs(2);
+/// A buffer that has grown beyond this for one frame is not kept.
+const KEEP: usize = 256 * 1024;
+
+pub(crate) struct Tcp;
+
+struct TcpLink {
+    stream: TcpStream,
+    out: Vec<u8>,
+}
+
+impl Channel for Tcp {
+    fn connect<'a>(&'a self, address: &'a str, hello: Hello) -> Connecting<'a> {
+        Box::pin(async move {
+            let connecting = async {
+                let mut stream = TcpStream::connect(address).await?;
+                stream.set_nodelay(true)?;
+                stream.write_all(&hello.to_bytes()).await?;
+                let mut answer = [0; WELCOME_BYTES];
+                stream.read_exact(&mut answer).await?;
+                Ok::<_, io::Error>((stream, answer))
+            };
+            let (stream, answer) = tokio::time::timeout(HELLO, connecting)
+                .await
+                .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+            let welcome = hello::answer_from_bytes(&answer)?;
+            let link: Box<dyn Link> = Box::new(TcpLink { stream, out: Vec::new() });
+            Ok((link, welcome))
+        })
+    }
+}
+
+impl Link for TcpLink {
+    fn call<'a>(&'a mut self, request: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>, ChannelError>> {
+        Box::pin(async move {
+            write_frame(&mut self.stream, request, &mut self.out).await?;
+            Ok(read_frame(&mut self.stream).await?)
+        })
+    }
+}
+
+/// Answers everyone who comes, until it is dropped.
+pub(crate) async fn serve(listener: TcpListener, answers: Arc<dyn Answers>) {
+    let links = Arc::new(Semaphore::new(LINKS));
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "a link of a member could not be accepted");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let (answers, place) = (Arc::clone(&answers), Arc::clone(&links).try_acquire_owned());
+        tokio::spawn(async move {
+            let ended = match place {
+                Err(_) => refuse(stream, Refusal::Crowded).await,
+                Ok(_place) => attend(stream, answers).await,
+            };
+            if let Err(error) = ended {
+                tracing::debug!(%error, "a link of a member has ended");
+            }
+        });
+    }
+}
+
+async fn refuse(mut stream: TcpStream, refusal: Refusal) -> io::Result<()> {
+    stream.write_all(&hello::answer_to_bytes(Err(refusal))).await
+}
+
+async fn attend(mut stream: TcpStream, answers: Arc<dyn Answers>) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut bytes = [0; HELLO_BYTES];
+    tokio::time::timeout(HELLO, stream.read_exact(&mut bytes)).await??;
+    let hello = match Hello::from_bytes(&bytes) {
+        // A stranger is not told what this is.
+        Err(Refusal::Stranger) => return Ok(()),
+        Err(refusal) => return refuse(stream, refusal).await,
+        Ok(hello) => hello,
+    };
+    let answer = answers.welcome(&hello);
+    stream.write_all(&hello::answer_to_bytes(answer)).await?;
+    if let Err(refusal) = answer {
+        tracing::warn!(%refusal, from = hello.from, "a link was refused: this is what its node is told");
+        return Ok(());
+    }
+    let mut out = Vec::new();
+    loop {
+        let request = read_frame(&mut stream).await?;
+        let reply = Arc::clone(&answers).answer(hello.from, request).await;
+        write_frame(&mut stream, &reply, &mut out).await?;
+    }
+}
+
+/// In one write: two would be two packets.
+async fn write_frame(stream: &mut TcpStream, frame: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+    if frame.len() > MOST_BYTES {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "too long for a frame"));
+    }
+    out.clear();
+    out.extend_from_slice(&(frame.len() as u32).to_le_bytes());
+    out.extend_from_slice(frame);
+    let written = stream.write_all(out).await;
+    out.shrink_to(KEEP);
+    written
+}
+
+async fn read_frame(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let length = stream.read_u32_le().await? as usize;
+    if length > MOST_BYTES {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a frame is too long"));
+    }
+    // Grows with what really comes: a length is a claim.
+    let mut frame = Vec::with_capacity(length.min(KEEP));
+    let count = stream.take(length as u64).read_to_end(&mut frame).await?;
+    if count < length { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(frame) }
+}

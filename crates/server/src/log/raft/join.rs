@@ -1,0 +1,104 @@
+//! How a node finds the cluster it is to join, and asks to be let in; or tells the others that it has moved.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use openraft::async_runtime::watch::WatchReceiver;
+
+use super::NodeError;
+use super::lead::Lead;
+use super::message::{self, Led, Request};
+use crate::log::channel::{Channel, Hello};
+
+/// Somebody who is not a member yet.
+pub(super) const VISITOR: Hello = Hello { cluster: 0, from: 0, to: 0 };
+/// How long a node looks for the cluster it is to join.
+const LOOK: Duration = Duration::from_secs(30);
+/// How long an answer may take.
+const WITHIN: Duration = Duration::from_secs(5);
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// The cluster that is found at one of these addresses.
+pub(crate) async fn find_cluster(
+    channel: &dyn Channel,
+    addresses: &[String],
+) -> Result<u128, NodeError> {
+    let until = Instant::now() + LOOK;
+    let mut why = String::new();
+    loop {
+        for address in addresses {
+            match channel.connect(address, VISITOR).await {
+                Ok((_, welcome)) => return Ok(welcome.cluster),
+                Err(error) => why = format!("{address}: {error}"),
+            }
+        }
+        if Instant::now() >= until {
+            return Err(NodeError::NobodyToJoin(why));
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// What a node is to its cluster, as far as it knows.
+enum Standing {
+    /// It votes, and is found where it is.
+    Settled,
+    /// It has moved, or was told to join.
+    Wants,
+}
+
+/// Asks to be let in, or to be found elsewhere, until that is so.
+pub(crate) async fn announce(lead: Arc<Lead>, join: Vec<String>) {
+    while let Standing::Wants = standing(&lead, &join) {
+        let request = Request::Join(lead.peers.identity.node, lead.address.clone()).to_bytes();
+        for address in known(&lead, &join) {
+            match ask(&*lead.peers.channel, &address, &request).await {
+                Ok(Led::Refused(why)) => tracing::warn!(address, why, "cannot join yet"),
+                Ok(Led::NotLeader(_) | Led::NoRoom) => {}
+                Ok(Led::Done | Led::Index(_)) => break,
+                Err(why) => tracing::debug!(address, why, "not asked to join"),
+            }
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+fn standing(lead: &Lead, join: &[String]) -> Standing {
+    let me = lead.peers.identity.node;
+    let metrics = lead.raft.server_metrics();
+    let metrics = metrics.borrow_watched();
+    let membership = metrics.membership_config.membership();
+    let votes = membership.voter_ids().any(|voter| voter == me);
+    match membership.get_node(&me) {
+        // A leader sees to it itself.
+        _ if metrics.current_leader == Some(me) => Standing::Settled,
+        Some(node) if node.addr != lead.address => Standing::Wants,
+        _ if !votes && !join.is_empty() => Standing::Wants,
+        _ => Standing::Settled,
+    }
+}
+
+/// Everyone who may know who leads, the leader first if it is known.
+fn known(lead: &Lead, join: &[String]) -> Vec<String> {
+    let metrics = lead.raft.server_metrics();
+    let metrics = metrics.borrow_watched();
+    let membership = metrics.membership_config.membership();
+    let leader = metrics.current_leader.and_then(|leader| membership.get_node(&leader));
+    let members = membership.nodes().map(|(_, node)| &node.addr);
+    let mut seen = BTreeSet::from([&lead.address]);
+    let all = leader.map(|node| &node.addr).into_iter().chain(join).chain(members);
+    all.filter(|address| seen.insert(address)).cloned().collect()
+}
+
+/// One question to whoever is at an address.
+async fn ask(channel: &dyn Channel, address: &str, request: &[u8]) -> Result<Led, String> {
+    let asking = async {
+        let connected = channel.connect(address, VISITOR).await;
+        let (mut link, _) = connected.map_err(|error| error.to_string())?;
+        let reply = link.call(request).await.map_err(|error| error.to_string())?;
+        message::reply_from_bytes(&reply, message::read_led)
+    };
+    tokio::time::timeout(WITHIN, asking).await.unwrap_or_else(|_| Err("no answer".into()))
+}

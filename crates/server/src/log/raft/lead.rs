@@ -1,0 +1,358 @@
+//! What a leader does: it stamps time, appends what members ask for, lets time pass, notices members that
+//! are gone, and lets others in and out.
+//!
+//! A node that was elected does none of this before an entry of its own term is applied: only then does it
+//! know all that was acknowledged, and only then does it know what time it is in the log. It counts on from
+//! there with its own clock, so the time without a leader is charged to nobody.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use keylatch_table::{Answer, Command, Query, Settings, Table};
+use openraft::async_runtime::watch::WatchReceiver;
+use openraft::errors::{ClientWriteError, RaftError};
+use openraft::raft::ReadPolicy;
+use openraft::{BasicNode, ChangeMembers, Instant as _, ServerState};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::bytes;
+use super::machine::Machine;
+use super::message::Led;
+use super::peers::Peers;
+use super::storage::Log;
+use super::types::{Changes, Raft, Source, Stamp, Vote};
+use crate::clock::{Clock, wall};
+
+/// A member that has not answered for so long is gone, as far as those who wait there are concerned: they
+/// are detached, and have a grace to come back by another member.
+const GONE_AFTER: Duration = Duration::from_secs(3);
+/// How old the last logged time may be while something is running.
+const LOGGED_EVERY_MS: u64 = 1_000;
+/// How long a leader waits for the one it has handed over to.
+const HAND_OVER: Duration = Duration::from_secs(2);
+
+pub(crate) struct Lead {
+    pub(crate) raft: Raft,
+    pub(crate) peers: Arc<Peers>,
+    pub(crate) log: Log,
+    pub(crate) machine: Machine,
+    pub(crate) table: Arc<Mutex<Table>>,
+    pub(crate) clock: Clock,
+    /// Whether this node leads, and is ready to.
+    pub(crate) leads: Arc<AtomicBool>,
+    /// It has become ready.
+    pub(crate) ready: Notify,
+    /// What is configured here counts when this node leads.
+    pub(crate) settings: Settings,
+    /// Where the others find this node.
+    pub(crate) address: String,
+    /// Nodes that are being let in.
+    joining: Mutex<BTreeSet<u64>>,
+}
+
+impl Lead {
+    #[allow(clippy::too_many_arguments)] // it is made in one place
+    pub(crate) fn new(
+        raft: Raft,
+        peers: Arc<Peers>,
+        log: Log,
+        machine: Machine,
+        clock: Clock,
+        leads: Arc<AtomicBool>,
+        settings: Settings,
+        address: String,
+    ) -> Lead {
+        let (table, joining, ready) = (machine.table(), Mutex::default(), Notify::new());
+        Lead { raft, peers, log, machine, table, clock, leads, ready, settings, address, joining }
+    }
+
+    pub(crate) fn leads(&self) -> bool {
+        self.leads.load(Ordering::Relaxed)
+    }
+
+    fn me(&self) -> u64 {
+        self.peers.identity.node
+    }
+
+    pub(crate) fn leader(&self) -> Option<u64> {
+        self.raft.server_metrics().borrow_watched().current_leader
+    }
+
+    fn elsewhere(&self) -> Led {
+        Led::NotLeader(self.leader().filter(|leader| *leader != self.me()))
+    }
+
+    /// Leads whenever this node is elected. Ends with Raft.
+    pub(crate) async fn run(self: Arc<Self>) {
+        let mut metrics = self.raft.server_metrics();
+        loop {
+            let (vote, elected) = {
+                let metrics = metrics.borrow_watched();
+                (metrics.vote, metrics.state == ServerState::Leader)
+            };
+            if elected && self.begin().await {
+                tracing::info!(term = vote.leader_id.term, "this node leads");
+                self.settle().await;
+                self.stay(vote).await;
+                self.leads.store(false, Ordering::Relaxed);
+                tracing::info!(term = vote.leader_id.term, "this node does not lead any more");
+            } else if elected {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            } else if metrics.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Whether an entry of this leader's own term is applied, and with it everything before.
+    async fn begin(&self) -> bool {
+        if self.raft.ensure_linearizable(ReadPolicy::ReadIndex).await.is_err() {
+            return false;
+        }
+        self.clock.set(self.table.lock().now());
+        self.leads.store(true, Ordering::Relaxed);
+        self.ready.notify_waiters();
+        true
+    }
+
+    /// What a new log has to begin with; what is configured here; where this node is found now.
+    async fn settle(&self) {
+        let stats = self.table.lock().query(0, &Query::Stats);
+        let is_new = matches!(stats, Answer::Stats(stats) if stats.token == 0);
+        let mut commands = Vec::new();
+        if is_new || *self.table.lock().settings() != self.settings {
+            commands.push(Command::Settings(Box::new(self.settings.clone())));
+        }
+        if is_new {
+            // Tokens must not fall back behind those of whatever was here before.
+            commands.push(Command::TokenFloor(wall().as_micros() as u64));
+        }
+        if !commands.is_empty() {
+            self.commit(Source::Leader, bytes::encode_commands(&commands)).await;
+        }
+        let there = self.address_of(self.me());
+        if there.is_some_and(|there| there != self.address) {
+            let node = BasicNode { addr: self.address.clone() };
+            let change = ChangeMembers::SetNodes(BTreeMap::from([(self.me(), node)]));
+            if let Err(error) = self.raft.change_membership(change, true).await {
+                tracing::warn!(%error, "the address of this node could not be changed");
+            }
+        }
+    }
+
+    /// Until somebody else leads.
+    async fn stay(&self, vote: Vote) {
+        let since = Instant::now();
+        let mut metrics = self.raft.server_metrics();
+        loop {
+            {
+                let metrics = metrics.borrow_watched();
+                if metrics.vote != vote || metrics.state != ServerState::Leader {
+                    return;
+                }
+            }
+            tokio::select! {
+                changed = metrics.changed() => if changed.is_err() { return },
+                () = tokio::time::sleep(self.until_tick()) => self.tick(since).await,
+            }
+        }
+    }
+
+    /// Until something ends; and time is logged every second while anything runs, so that the next leader
+    /// knows it.
+    fn until_tick(&self) -> Duration {
+        let second = Duration::from_millis(LOGGED_EVERY_MS);
+        let next = self.table.lock().next_deadline();
+        next.map_or(second, |at| self.clock.until(at).min(second)).max(Duration::from_millis(1))
+    }
+
+    async fn tick(&self, since: Instant) {
+        let due = {
+            let (table, now) = (self.table.lock(), self.clock.now());
+            let stale = now >= table.now() + LOGGED_EVERY_MS;
+            table.next_deadline().is_some_and(|at| at <= now || stale)
+        };
+        if due {
+            self.commit(Source::Leader, bytes::encode_commands(&[Command::Tick])).await;
+        }
+        if since.elapsed() >= GONE_AFTER {
+            for node in self.gone() {
+                tracing::warn!(
+                    node,
+                    "a member cannot be reached: whoever waits there may come back elsewhere"
+                );
+                self.commit(Source::Gone(node), Arc::default()).await;
+            }
+        }
+    }
+
+    /// Members that cannot be reached, and at which somebody waits.
+    fn gone(&self) -> Vec<u64> {
+        let mut waited_at = self.machine.nodes_with_waiters();
+        waited_at.remove(&self.me());
+        if waited_at.is_empty() {
+            return Vec::new();
+        }
+        let metrics = self.raft.data_metrics();
+        let metrics = metrics.borrow_watched();
+        let heard = |node: &u64| metrics.heartbeat.as_ref()?.get(node)?.as_ref();
+        let gone = |node: &u64| heard(node).is_none_or(|at| at.elapsed() >= GONE_AFTER);
+        waited_at.into_iter().filter(gone).collect()
+    }
+
+    /// Appends a batch and waits until it is applied here.
+    pub(crate) async fn commit(&self, source: Source, commands: Arc<[u8]>) -> Led {
+        if !self.leads() {
+            return self.elsewhere();
+        }
+        match self.log.make_room(commands.len() as u64) {
+            Ok(true) => {}
+            Ok(false) => return Led::NoRoom,
+            Err(error) => return Led::Refused(error.to_string()),
+        }
+        let changes = Changes { at: self.clock.now(), source, commands };
+        match self.raft.client_write(changes).await {
+            Ok(_) => Led::Done,
+            Err(RaftError::APIError(
+                ClientWriteError::ForwardToLeader(to) | ClientWriteError::LogEntryDiscarded(to),
+            )) => Led::NotLeader(to.leader_id),
+            Err(error) => Led::Refused(error.to_string()),
+        }
+    }
+
+    pub(crate) async fn commit_of(&self, stamp: Stamp, commands: Arc<[u8]>) -> Led {
+        self.commit(Source::Member(stamp), commands).await
+    }
+
+    /// Up to where a table must be to show everything that is acknowledged now.
+    pub(crate) async fn read_index(&self) -> Led {
+        if !self.leads() {
+            return self.elsewhere();
+        }
+        match self.raft.get_read_linearizer(ReadPolicy::ReadIndex).await {
+            Ok(linearizer) => Led::Index(linearizer.read_log_id().index()),
+            Err(RaftError::Fatal(error)) => Led::Refused(error.to_string()),
+            Err(RaftError::APIError(_)) => self.elsewhere(),
+        }
+    }
+
+    fn address_of(&self, node: u64) -> Option<String> {
+        let metrics = self.raft.server_metrics();
+        let metrics = metrics.borrow_watched();
+        let membership = metrics.membership_config.membership();
+        membership.get_node(&node).map(|node| node.addr.clone())
+    }
+
+    fn is_voter(&self, node: u64) -> bool {
+        self.raft.voter_ids().any(|voter| voter == node)
+    }
+
+    /// A node wants to be a member, or is a member and has moved. `Done` once it votes; until then it asks
+    /// again, so that another leader can go on with it.
+    pub(crate) async fn join(self: &Arc<Self>, node: u64, address: String) -> Led {
+        if !self.leads() {
+            return self.elsewhere();
+        }
+        self.peers.learn(node, &address);
+        let there = self.address_of(node);
+        if there.as_ref().is_some_and(|there| *there != address) {
+            let nodes = BTreeMap::from([(node, BasicNode { addr: address })]);
+            return self.change(ChangeMembers::SetNodes(nodes), true).await;
+        }
+        if self.is_voter(node) {
+            return Led::Done;
+        }
+        if self.joining.lock().insert(node) {
+            let lead = Arc::clone(self);
+            tokio::spawn(async move {
+                lead.let_in(node, address).await;
+                lead.joining.lock().remove(&node);
+            });
+        }
+        Led::Index(0)
+    }
+
+    /// It gets the log first, and votes when it has it.
+    async fn let_in(&self, node: u64, address: String) {
+        tracing::info!(node, address, "a node joins: it is catching up");
+        let learner = self.raft.add_learner(node, BasicNode { addr: address }, true).await;
+        let voter = match learner {
+            Ok(_) => self.change(ChangeMembers::AddVoterIds(BTreeSet::from([node])), true).await,
+            Err(error) => Led::Refused(error.to_string()),
+        };
+        match voter {
+            Led::Done => tracing::info!(node, "a node has joined"),
+            why => tracing::warn!(node, ?why, "a node has not joined yet; it will ask again"),
+        }
+    }
+
+    pub(crate) async fn remove(&self, node: u64) -> Led {
+        if !self.leads() {
+            return self.elsewhere();
+        }
+        if self.address_of(node).is_none() {
+            return Led::Refused(format!("there is no node {node}"));
+        }
+        let nodes = BTreeSet::from([node]);
+        if !self.is_voter(node) {
+            return self.change(ChangeMembers::RemoveNodes(nodes), false).await;
+        }
+        if self.raft.voter_ids().count() == 1 {
+            return Led::Refused("it is the last one: stop it instead".into());
+        }
+        self.change(ChangeMembers::RemoveVoters(nodes), false).await
+    }
+
+    async fn change(&self, change: ChangeMembers<u64, BasicNode>, retain: bool) -> Led {
+        match self.raft.change_membership(change, retain).await {
+            Ok(_) => Led::Done,
+            Err(RaftError::APIError(
+                ClientWriteError::ForwardToLeader(to) | ClientWriteError::LogEntryDiscarded(to),
+            )) => Led::NotLeader(to.leader_id),
+            Err(error) => Led::Refused(error.to_string()),
+        }
+    }
+
+    /// Another node shall lead.
+    pub(crate) async fn hand_over_to(&self, node: u64) -> Led {
+        if !self.leads() {
+            return self.elsewhere();
+        }
+        if !self.is_voter(node) {
+            return Led::Refused(format!("{node} is no voter"));
+        }
+        if node == self.me() {
+            return Led::Done;
+        }
+        if let Err(error) = self.raft.trigger().transfer_leader(node).await {
+            return Led::Refused(error.to_string());
+        }
+        let wait = self.raft.wait(Some(HAND_OVER));
+        match wait.current_leader(node, "leadership is handed over").await {
+            Ok(_) => Led::Done,
+            Err(_) => Led::Refused(format!("{node} has not taken over in time: try again")),
+        }
+    }
+
+    /// The node that has most of the log takes over, if there is another.
+    pub(crate) async fn hand_over(&self) {
+        let best = {
+            let metrics = self.raft.data_metrics();
+            let metrics = metrics.borrow_watched();
+            let matched = metrics.replication.iter().flatten();
+            let mut others: Vec<_> = matched
+                .filter(|(node, _)| **node != self.me() && self.is_voter(**node))
+                .map(|(node, matched)| (*matched, *node))
+                .collect();
+            others.sort_unstable();
+            others.last().map(|(_, node)| *node)
+        };
+        if let (true, Some(node)) = (self.leads(), best) {
+            let outcome = self.hand_over_to(node).await;
+            tracing::info!(node, ?outcome, "leadership was handed over, because this node stops");
+        }
+    }
+}

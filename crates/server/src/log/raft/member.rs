@@ -1,0 +1,252 @@
+//! A member of a cluster: Raft on a thread of its own, so that heartbeats go on while the loop serves
+//! connections, and the loop while Raft waits for a disk or for others. The two meet at the desk.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use keylatch_table::{Settings, Table};
+use mio::Waker;
+use openraft::async_runtime::watch::WatchReceiver;
+use openraft::{BasicNode, Config, SnapshotPolicy};
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot};
+
+use super::NodeError;
+use super::carry::Carry;
+use super::desk::{Desk, Told};
+use super::identity::Identity;
+use super::join;
+use super::lead::Lead;
+use super::machine::Cluster;
+use super::network::Network;
+use super::node::{Files, open_files};
+use super::peers::Peers;
+use super::service::Service;
+use super::types::Raft;
+use crate::clock::Clock;
+use crate::config::LogSizes;
+use crate::log::channel::tcp::{self, Tcp};
+
+/// What a member needs to start.
+pub(crate) struct Start {
+    pub(crate) dir: PathBuf,
+    pub(crate) sizes: LogSizes,
+    pub(crate) settings: Settings,
+    pub(crate) hash_seed: u64,
+    /// Where others come in, and as what they know it.
+    pub(crate) listener: TcpListener,
+    pub(crate) address: String,
+    /// Members to ask, if this node is to join them.
+    pub(crate) join: Vec<String>,
+    /// Wakes the loop.
+    pub(crate) waker: Arc<Waker>,
+}
+
+/// A member that runs.
+pub(crate) struct Member {
+    pub(crate) desk: Arc<Desk>,
+    table: Arc<Mutex<Table>>,
+    clock: Clock,
+    orders: mpsc::UnboundedSender<Order>,
+    thread: Option<JoinHandle<()>>,
+}
+
+enum Order {
+    /// Somebody else shall lead; it is told when that is so, or cannot be.
+    HandOver(oneshot::Sender<()>),
+    Close,
+}
+
+/// How often the files of the log are looked after.
+const TEND_EVERY: Duration = Duration::from_millis(200);
+/// A heartbeat four times as often as the shortest time after which somebody else wants to lead. An
+/// election begins 300 to 500 ms after the last sign of the leader, which is longer than a disk usually takes.
+const HEARTBEAT_MS: u64 = 75;
+const ELECTION_MS: (u64, u64) = (300, 500);
+/// Entries that are kept behind a snapshot, so that who is a little behind needs no snapshot.
+const KEEP_ENTRIES: u64 = 10_000;
+
+impl Member {
+    /// Starts it: its own state is there when this returns, a leader perhaps not yet.
+    pub(crate) fn start(start: Start) -> Result<Member, NodeError> {
+        let desk = Arc::new(Desk::new(Arc::clone(&start.waker)));
+        let (orders, taken) = mpsc::unbounded_channel();
+        let (opened, open) = std::sync::mpsc::channel();
+        let at_desk = Arc::clone(&desk);
+        let thread = std::thread::Builder::new().name("raft".into()).spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let runtime = match runtime {
+                Ok(runtime) => runtime,
+                Err(error) => return drop(opened.send(Err(NodeError::Io(error)))),
+            };
+            runtime.block_on(async move {
+                match Running::open(start, at_desk).await {
+                    Err(error) => drop(opened.send(Err(error))),
+                    Ok(running) => {
+                        let lead = &running.lead;
+                        drop(opened.send(Ok((Arc::clone(&lead.table), lead.clock.clone()))));
+                        running.run(taken).await;
+                    }
+                }
+            });
+        })?;
+        let gone = |_| NodeError::Failed("its thread has ended".into());
+        let (table, clock) = open.recv().map_err(gone)??;
+        Ok(Member { desk, table, clock, orders, thread: Some(thread) })
+    }
+
+    pub(crate) fn table(&self) -> Arc<Mutex<Table>> {
+        Arc::clone(&self.table)
+    }
+
+    /// Table time, as the log says it.
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock.clone()
+    }
+
+    /// Lets another node lead, if this one does. What is returned is ready when that is done or given up.
+    pub(crate) fn hand_over(&self) -> oneshot::Receiver<()> {
+        let (done, wait) = oneshot::channel();
+        drop(self.orders.send(Order::HandOver(done)));
+        wait
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        drop(self.orders.send(Order::Close));
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread of the log has panicked");
+        }
+    }
+}
+
+/// What is on the thread.
+struct Running {
+    lead: Arc<Lead>,
+    desk: Arc<Desk>,
+    listener: tokio::net::TcpListener,
+    dir: PathBuf,
+    join: Vec<String>,
+    snapshot_bytes: u64,
+}
+
+impl Running {
+    async fn open(start: Start, desk: Arc<Desk>) -> Result<Running, NodeError> {
+        let Start { dir, sizes, settings, hash_seed, listener, address, join, .. } = start;
+        let Files { log, machine, is_new } = open_files(&dir, sizes, &settings, hash_seed)?;
+        let identity = match Identity::read(&dir)? {
+            Some(identity) => identity,
+            None if join.is_empty() => Identity::first(super::node::SELF),
+            None if !is_new => return Err(NodeError::OwnData(dir)),
+            None => Identity::new(join::find_cluster(&Tcp, &join).await?),
+        };
+        let identity = identity.begin(&dir)?;
+        let peers = Arc::new(Peers::new(identity, Arc::new(Tcp)));
+        let clock = Clock::new(machine.table().lock().now());
+        let leads = Arc::new(AtomicBool::new(false));
+        let machine = machine.in_cluster(Cluster {
+            node: identity.node,
+            incarnation: identity.incarnation,
+            desk: Arc::clone(&desk),
+            clock: clock.clone(),
+            leads: Arc::clone(&leads),
+        });
+        let failed = |error: &dyn std::fmt::Display| NodeError::Failed(error.to_string());
+        let config = Arc::new(config().validate().map_err(|error| failed(&error))?);
+        let network = Network(Arc::clone(&peers));
+        let raft = Raft::new(identity.node, config, network, log.clone(), machine.clone()).await;
+        let raft = raft.map_err(|error| failed(&error))?;
+        if join.is_empty() && !raft.is_initialized().await.map_err(|error| failed(&error))? {
+            let members = BTreeMap::from([(identity.node, BasicNode { addr: address.clone() })]);
+            raft.initialize(members).await.map_err(|error| failed(&error))?;
+        }
+        listener.set_nonblocking(true)?;
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let lead = Lead::new(raft, peers, log, machine, clock, leads, settings, address);
+        let (lead, snapshot_bytes) = (Arc::new(lead), sizes.snapshot_bytes);
+        Ok(Running { lead, desk, listener, dir, join, snapshot_bytes })
+    }
+
+    async fn run(self, mut orders: mpsc::UnboundedReceiver<Order>) {
+        let Running { lead, desk, listener, dir, join, snapshot_bytes } = self;
+        let service = Arc::new(Service::new(Arc::clone(&lead), dir));
+        tokio::spawn(tcp::serve(listener, service));
+        tokio::spawn(Arc::clone(&lead).run());
+        tokio::spawn(Carry::new(Arc::clone(&lead), Arc::clone(&desk)).run());
+        tokio::spawn(tend(Arc::clone(&lead), snapshot_bytes));
+        tokio::spawn(join::announce(Arc::clone(&lead), join));
+        tokio::spawn(watch(Arc::clone(&lead), desk));
+        while let Some(order) = orders.recv().await {
+            match order {
+                Order::HandOver(done) => {
+                    lead.hand_over().await;
+                    let _ = done.send(());
+                }
+                Order::Close => break,
+            }
+        }
+        if let Err(error) = lead.raft.shutdown().await {
+            tracing::warn!(%error, "the log did not end well");
+        }
+    }
+}
+
+fn config() -> Config {
+    Config {
+        cluster_name: "keylatch".into(),
+        heartbeat_interval: HEARTBEAT_MS,
+        election_timeout_min: ELECTION_MS.0,
+        election_timeout_max: ELECTION_MS.1,
+        enable_pre_vote: Some(true),
+        // A table is in memory, and how much of the log was committed is not written down.
+        enable_leader_restore: Some(false),
+        snapshot_policy: SnapshotPolicy::Never,
+        max_in_snapshot_log_to_keep: KEEP_ENTRIES,
+        ..Config::default()
+    }
+}
+
+/// Looks after the files of the log.
+async fn tend(lead: Arc<Lead>, snapshot_bytes: u64) {
+    let mut snapshot_at = 0;
+    loop {
+        lead.log.prepare();
+        let appended = lead.log.appended();
+        if appended > snapshot_at + snapshot_bytes {
+            snapshot_at = appended;
+            if lead.raft.trigger().snapshot().await.is_err() {
+                return;
+            }
+        }
+        tokio::time::sleep(TEND_EVERY).await;
+    }
+}
+
+/// Learns where the members are, and notices when Raft has ended.
+async fn watch(lead: Arc<Lead>, desk: Arc<Desk>) {
+    let mut metrics = lead.raft.metrics();
+    loop {
+        {
+            let metrics = metrics.borrow_watched();
+            if let Err(error) = &metrics.running_state {
+                return desk.tell(Told::Failed(NodeError::Failed(error.to_string())));
+            }
+            for (node, at) in metrics.membership_config.membership().nodes() {
+                lead.peers.learn(*node, &at.addr);
+            }
+        }
+        if metrics.changed().await.is_err() {
+            let error = io::Error::other("Raft has ended");
+            return desk.tell(Told::Failed(NodeError::Io(error)));
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! Several servers of this process that are one cluster.
+
+mod common;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use common::{Client, Running};
+use keylatch_server::Config;
+use keylatch_server::cluster::{self, Fingerprint, Role, Status};
+use keylatch_wire::Value;
+use tempfile::TempDir;
+
+/// Longer than anything here takes: a hang is a failure, not a timing.
+const HANG: Duration = Duration::from_secs(60);
+
+fn eventually<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+    let since = Instant::now();
+    loop {
+        if let Some(found) = found() {
+            return found;
+        }
+        assert!(since.elapsed() < HANG, "{what}: not in time");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn start(dir: &Path, join: &[SocketAddr]) -> Running {
+    Running::with(|config| {
+        config.data = Some(dir.into());
+        config.enqueue = None;
+        config.peer = Some("127.0.0.1:0".parse().unwrap());
+        config.join = join.iter().map(ToString::to_string).collect();
+    })
+}
+
+fn peer(server: &Running) -> SocketAddr {
+    server.addresses.peer.unwrap()
+}
+
+fn status(server: &Running) -> Status {
+    Status::of(&peer(server).to_string()).unwrap()
+}
+
+struct Three {
+    servers: Vec<Running>,
+    dirs: Vec<TempDir>,
+}
+
+impl Three {
+    /// One, and two that have joined it.
+    fn start() -> Three {
+        let dirs: Vec<TempDir> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
+        let first = start(dirs[0].path(), &[]);
+        let joined: Vec<Running> =
+            dirs[1..].iter().map(|dir| start(dir.path(), &[peer(&first)])).collect();
+        let servers: Vec<Running> = std::iter::once(first).chain(joined).collect();
+        for server in &servers {
+            until_voters(server, 3);
+        }
+        Three { servers, dirs }
+    }
+
+    /// Where the leader is, and where the others are.
+    fn leader(&self) -> (usize, Vec<usize>) {
+        let nodes: Vec<u64> = self.servers.iter().map(|server| status(server).node).collect();
+        let leader = eventually("a leader", || status(&self.servers[0]).leader);
+        let (leads, follow) = (0..3).partition::<Vec<_>, _>(|at| nodes[*at] == leader);
+        (leads[0], follow)
+    }
+}
+
+fn until_voters(server: &Running, count: usize) {
+    eventually("voters", || {
+        let members = status(server).members;
+        let voters = members.iter().filter(|member| member.role == Role::Voter).count();
+        (voters == count && members.len() == count).then_some(())
+    });
+}
+
+fn token(value: &Value) -> i64 {
+    value.field("token").and_then(Value::integer).unwrap_or_else(|| panic!("{value:?}"))
+}
+
+#[test]
+fn a_cluster_of_one_serves() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path(), &[]);
+    let mut client = server.client3();
+    assert_eq!(client.say("LOCK a ID a OWNER ann"), "status=granted id=a");
+    assert_eq!(client.say("LOCK a ID b"), "status=busy id=b owner=ann mode=X state=held");
+    client.send("SET k v NX\nGET k\nDEL k\nGET k\nPING\nLOCK n ID n LEASE 20");
+    let got: Vec<String> = (0..6).map(|_| client.next()).collect();
+    assert_eq!(got, ["OK", "v", "1", "nil", "PONG", "status=granted id=n"]);
+    assert_eq!(client.next(), "push keylatch lost id=n cause=expired");
+    server.stop();
+    let server = start(dir.path(), &[]);
+    assert_eq!(server.client().say("UNLOCK a"), "1");
+}
+
+#[test]
+fn clients_of_every_member_share_their_locks() {
+    let three = Three::start();
+    let mut clients: Vec<Client> = three.servers.iter().map(Running::client3).collect();
+    let mut last = 0;
+    for round in 0..9 {
+        let (taker, other) = (round % 3, (round + 1) % 3);
+        let granted = clients[taker].ask(&format!("LOCK k ID t{round} OWNER one"));
+        assert!(token(&granted) > last, "{granted:?}");
+        last = token(&granted);
+        let busy = clients[other].say(&format!("LOCK k ID o{round}"));
+        assert_eq!(busy, format!("status=busy id=o{round} owner=one mode=X state=held"));
+        clients[other].send(&format!("LOCK k ID w{round} WAIT 60000"));
+        common::until_waiting(&mut clients[(round + 2) % 3], 1);
+        assert_eq!(clients[taker].say(&format!("UNLOCK t{round}")), "1");
+        assert_eq!(clients[other].next(), format!("status=granted id=w{round}"));
+        assert_eq!(clients[taker].say(&format!("UNLOCK w{round}")), "1", "by whoever knows the id");
+    }
+}
+
+/// Until all tables are the same after the same entries.
+fn until_equal(servers: &[&Running]) {
+    eventually("equal tables", || {
+        let all: Vec<Fingerprint> = servers
+            .iter()
+            .map(|server| Fingerprint::of(&peer(server).to_string()).unwrap())
+            .collect();
+        if all.iter().all(|one| one.applied == all[0].applied) {
+            assert!(all.iter().all(|one| one.hash == all[0].hash), "{all:?}");
+            return Some(());
+        }
+        None
+    });
+}
+
+/// Asks again what met no leader, as clients do.
+fn insist(client: &mut Client, line: &str) -> Value {
+    eventually(line, || {
+        let answer = client.ask(line);
+        let text = common::show(&answer);
+        (!text.starts_with("-NOLEADER")).then_some(answer)
+    })
+}
+
+#[test]
+fn a_leader_that_stops_hands_over_and_nothing_is_lost() {
+    let mut three = Three::start();
+    let (leader, others) = three.leader();
+    let (mut one, mut two) =
+        (three.servers[others[0]].client3(), three.servers[others[1]].client3());
+    let first = token(&one.ask("LOCK k ID a OWNER ann LEASE 600000"));
+    // Two wait, in this order, at different members.
+    two.send("LOCK k ID b WAIT 60000");
+    let mut look = three.servers[others[0]].client();
+    common::until_waiting(&mut look, 1);
+    let mut late = three.servers[others[0]].client3();
+    late.send("LOCK k ID c WAIT 60000");
+    common::until_waiting(&mut look, 2);
+    three.servers.remove(leader).stop();
+    let now = eventually("another leader", || {
+        let seen = status(&three.servers[0]);
+        seen.leader.filter(|leader| *leader != 0)
+    });
+    assert!(three.servers.iter().any(|server| status(server).node == now));
+    let again = insist(&mut one, "LOCK k ID a OWNER ann LEASE 600000");
+    assert_eq!(token(&again), first, "the same grant");
+    let left = again.field("lease_ms").and_then(Value::integer).unwrap();
+    assert!((500_000..=600_000).contains(&left), "{left}");
+    assert_eq!(insist(&mut one, "UNLOCK a"), Value::Integer(1));
+    let second = two.value();
+    assert!(token(&second) > first && second.field("id").unwrap().is("b"));
+    assert_eq!(two.say("UNLOCK b"), "1");
+    let third = late.value();
+    assert!(token(&third) > token(&second) && third.field("id").unwrap().is("c"));
+    until_equal(&three.servers.iter().collect::<Vec<_>>());
+}
+
+#[test]
+fn a_member_that_is_gone_keeps_the_places_of_its_waiters_for_a_while() {
+    let mut three = Three::start();
+    let (_, others) = three.leader();
+    let (gone, stays) = (others[0], others[1]);
+    let mut holder = three.servers[stays].client3();
+    holder.say("LOCK k ID a LEASE 600000");
+    let mut waiter = three.servers[gone].client3();
+    waiter.send("LOCK k ID b WAIT 600000");
+    common::until_waiting(&mut holder, 1);
+    let mut behind = three.servers[stays].client3();
+    behind.send("LOCK k ID c WAIT 600000");
+    common::until_waiting(&mut holder, 2);
+    let dir = three.dirs.remove(gone);
+    three.servers.remove(gone).stop();
+    // It comes back by another member, and is still the first.
+    let at = stays - usize::from(gone < stays);
+    let mut waiter = three.servers[at].client3();
+    waiter.send("LOCK k ID b WAIT 600000");
+    common::until_waiting(&mut holder, 2);
+    assert_eq!(insist(&mut holder, "UNLOCK a"), Value::Integer(1));
+    assert_eq!(waiter.next(), "status=granted id=b");
+    // Now it holds; the one who waits behind it is at a member that goes, and does not come back.
+    drop(behind);
+    eventually("nobody waits", || {
+        let Value::Array(all) = holder.ask("LOCKS WAITERS") else { panic!("a list") };
+        (all.len() == 1).then_some(())
+    });
+    // The node comes back as itself, with all of it.
+    let back = start(dir.path(), &[]);
+    until_voters(&back, 3);
+    let all: Vec<&Running> = three.servers.iter().chain([&back]).collect();
+    until_equal(&all);
+}
+
+#[test]
+fn waiters_of_a_dead_member_leave_after_a_grace() {
+    let mut three = Three::start();
+    let (_, others) = three.leader();
+    let (gone, stays) = (others[0], others[1]);
+    let mut holder = three.servers[stays].client3();
+    holder.say("LOCK k ID a LEASE 600000");
+    let mut waiter = three.servers[gone].client3();
+    waiter.send("LOCK k ID b WAIT 600000");
+    common::until_waiting(&mut holder, 1);
+    three.servers.remove(gone).stop();
+    eventually("it has left", || {
+        let Value::Array(all) = holder.ask("LOCKS WAITERS") else { panic!("a list") };
+        (all.len() == 1).then_some(())
+    });
+    drop(waiter);
+}
+
+#[test]
+fn a_minority_grants_nothing_and_says_why() {
+    let dirs: Vec<TempDir> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
+    let start = |dir: &Path, join: &[SocketAddr], peer: &str| {
+        Running::with(|config| {
+            config.data = Some(dir.into());
+            config.peer = Some(peer.parse().unwrap());
+            config.join = join.iter().map(ToString::to_string).collect();
+            config.leader_wait = Duration::from_millis(300);
+        })
+    };
+    let mut servers = vec![start(dirs[0].path(), &[], "127.0.0.1:0")];
+    let first = peer(&servers[0]);
+    servers.extend(dirs[1..].iter().map(|dir| start(dir.path(), &[first], "127.0.0.1:0")));
+    for server in &servers {
+        until_voters(server, 3);
+    }
+    let addresses: Vec<SocketAddr> = servers.iter().map(peer).collect();
+    let mut client = servers[2].client3();
+    assert_eq!(client.say("LOCK held ID held LEASE 600000"), "status=granted id=held");
+    let second = servers.remove(1);
+    second.stop();
+    let granted = insist(&mut client, "LOCK two-of-three ID x LEASE 600000");
+    assert!(granted.field("status").unwrap().is("granted"), "two of three do grant");
+    servers.remove(0).stop();
+    for line in ["LOCK alone", "LOCK held ID other", "UNLOCK held", "LOCKS", "GET k"] {
+        let answer = client.say(line);
+        assert!(answer.starts_with("-NOLEADER"), "{line}: {answer}");
+    }
+    assert_eq!(client.say("PING"), "PONG");
+    // With a majority again it goes on, and what was not done was not done.
+    let back = start(dirs[1].path(), &[], &addresses[1].to_string());
+    assert_eq!(
+        insist(&mut client, "LOCK held ID other OWNER o").field("status").unwrap(),
+        &Value::Bulk(b"busy".to_vec())
+    );
+    assert_eq!(insist(&mut client, "UNLOCK held"), Value::Integer(1));
+    until_equal(&[&servers[0], &back]);
+}
+
+#[test]
+fn a_node_that_joins_late_gets_a_snapshot_and_a_removed_one_is_out() {
+    let dirs: Vec<TempDir> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
+    let start = |dir: &Path, join: &[SocketAddr]| {
+        Running::with(|config| {
+            config.data = Some(dir.into());
+            config.peer = Some("127.0.0.1:0".parse().unwrap());
+            config.join = join.iter().map(ToString::to_string).collect();
+            config.log.snapshot_bytes = 65_536;
+        })
+    };
+    let first = start(dirs[0].path(), &[]);
+    let mut client = first.client();
+    for round in 0..30 {
+        let locks: Vec<String> =
+            (0..200).map(|at| format!("LOCK k:{round}:{at} ID {round}:{at} LEASE 0")).collect();
+        client.send(&locks.join("\n"));
+        for _ in &locks {
+            token(&client.value());
+        }
+    }
+    eventually("a snapshot", || dirs[0].path().join("snapshot").exists().then_some(()));
+    let joined: Vec<Running> =
+        dirs[1..].iter().map(|dir| start(dir.path(), &[peer(&first)])).collect();
+    let all = [&first, &joined[0], &joined[1]];
+    for server in all {
+        until_voters(server, 3);
+    }
+    until_equal(&all);
+    let info = joined[1].client().say("INFO");
+    assert!(info.contains("held:6000"), "{info}");
+    // Shrink again, the leader last.
+    let at = peer(&first).to_string();
+    for server in &joined {
+        let node = status(server).node;
+        cluster::remove(&at, node).unwrap();
+    }
+    until_voters(&first, 1);
+    assert!(cluster::remove(&at, status(&first).node).unwrap_err().to_string().contains("last"));
+    assert_eq!(client.say("UNLOCK 0:0"), "1");
+}
+
+#[test]
+fn leadership_is_handed_over_on_request() {
+    let three = Three::start();
+    let mut client = three.servers[0].client3();
+    for _ in 0..2 {
+        let (_, others) = three.leader();
+        let to = status(&three.servers[others[0]]).node;
+        let any = peer(&three.servers[others[1]]).to_string();
+        eventually("it takes over", || cluster::transfer(&any, to).ok());
+        eventually("all know", || {
+            three.servers.iter().all(|server| status(server).leader == Some(to)).then_some(())
+        });
+        let answer = insist(&mut client, "LOCK k");
+        let id = answer.field("id").and_then(Value::text).unwrap().to_owned();
+        assert_eq!(insist(&mut client, &format!("UNLOCK {id}")), Value::Integer(1));
+    }
+}
+
+#[test]
+fn a_node_that_grew_from_one_alone_keeps_its_locks_and_a_member_does_not_start_alone() {
+    let dirs: Vec<TempDir> = (0..2).map(|_| tempfile::tempdir().unwrap()).collect();
+    let alone = |dir: &Path| Running::with(|config| config.data = Some(dir.into()));
+    let server = alone(dirs[0].path());
+    let first = token(&server.client().ask("LOCK k ID a LEASE 600000"));
+    server.stop();
+    let one = start(dirs[0].path(), &[]);
+    let two = start(dirs[1].path(), &[peer(&one)]);
+    for server in [&one, &two] {
+        until_voters(server, 2);
+    }
+    assert_eq!(token(&two.client().ask("LOCK k ID a LEASE 600000")), first);
+    two.stop();
+    one.stop();
+    let config = Config { data: Some(dirs[0].path().into()), ..Config::default() };
+    let Err(error) = keylatch_server::Server::bind(config) else { panic!("it is not alone") };
+    assert!(error.to_string().contains("2 members"), "{error}");
+    let Err(error) = keylatch_server::Server::bind(Config {
+        data: Some(dirs[1].path().into()),
+        join: vec!["127.0.0.1:1".into()],
+        ..Config::default()
+    }) else {
+        panic!("nobody could find it")
+    };
+    assert!(error.to_string().contains("--peer"), "{error}");
+}
