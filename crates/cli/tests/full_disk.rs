@@ -139,6 +139,12 @@ fn no_new_locks_but_everything_else_and_nothing_is_lost() {
         tokens.push(client.lock(&format!("k:{at} ID h-{at} OWNER ann LEASE 600000")));
     }
     client.lock("short ID short LEASE 1500");
+    let task = |client: &mut Client, line: &str| number(&client.say(line), "version");
+    let [one, two, three] = ["one", "two", "three"].map(|key| {
+        task(&mut client, &format!("TASK CREATE p {key}"));
+        task(&mut client, &format!("TASK CLAIM p KEY {key} ID c-{key} LEASE 0"))
+    });
+    task(&mut client, "TASK CREATE p four ID t-4");
     waiter.send("LOCK k:1 ID w OWNER bob WAIT 600000").unwrap();
     disk.fill();
     let count = use_up(&mut client);
@@ -163,6 +169,17 @@ fn no_new_locks_but_everything_else_and_nothing_is_lost() {
     let length = enqueue.read(&mut room).unwrap();
     let told = String::from_utf8_lossy(&room[..length]).into_owned();
     assert!(told.starts_with(r#"{"RC":"4","MSG":"the disk of the log is full"#), "{told}");
+    // Tasks: nothing new, and no claims; what is claimed is updated, finished, put back and deleted.
+    assert!(is_full(&client.say("TASK CREATE p five")));
+    assert!(is_full(&client.say("TASK CLAIM p")));
+    assert_eq!(text(&client.say("TASK CLAIM p KEY none"), "status"), "nothing");
+    assert_eq!(task(&mut client, "TASK CLAIM p KEY one ID c-one LEASE 0"), one, "not a new claim");
+    assert!(task(&mut client, "TASK CREATE p four ID t-4") > 0, "not a new task");
+    let one = task(&mut client, &format!("TASK UPDATE p one VERSION {one}"));
+    assert_eq!(text(&client.say(&format!("TASK DONE p one VERSION {one}")), "status"), "done");
+    assert_eq!(text(&client.say(&format!("TASK BACK p two VERSION {two}")), "status"), "back");
+    let delete = format!("TASK DELETE p three VERSION {three}");
+    assert_eq!(text(&client.say(&delete), "status"), "deleted");
     let since = Instant::now();
     while client.list("").iter().any(|lock| text(lock, "name") == "short") {
         assert!(since.elapsed() < HANG, "a lease does not end on a full disk");
@@ -177,6 +194,10 @@ fn no_new_locks_but_everything_else_and_nothing_is_lost() {
         client.list("OWNER ann").iter().map(|lock| number(lock, "token")).collect();
     tokens.remove(1);
     assert_eq!(held, tokens);
+    for (key, state) in [("one", "done"), ("two", "free"), ("four", "free")] {
+        assert_eq!(text(&client.say(&format!("TASK GET p {key}")), "state"), state);
+    }
+    assert_eq!(client.say("TASK GET p three"), Value::Null);
 
     disk.make_room();
     until_room(&mut client);

@@ -114,8 +114,26 @@ fn image_input(seed: u64, steps: usize) -> Vec<u8> {
 
 /// Requests of words that mean something somewhere, behind a byte that cuts them into pieces.
 fn requests(seed: u64) -> Vec<u8> {
-    const WORDS: [&str; 30] = [
+    const WORDS: [&str; 48] = [
         "LOCK",
+        "TASK",
+        "TASK",
+        "CREATE",
+        "CLAIM",
+        "UPDATE",
+        "DONE",
+        "BACK",
+        "DELETE",
+        "LIST",
+        "COUNTS",
+        "BODY",
+        "JSON",
+        "PRIORITY",
+        "DELAY",
+        "ATTEMPTS",
+        "VERSION",
+        "KEY",
+        "STATE",
         "UNLOCK",
         "RENEW",
         "REVOKE",
@@ -208,7 +226,22 @@ fn json(seed: u64) -> Vec<u8> {
 
 /// Requests over HTTP that are made of what they are made of.
 fn http_requests(seed: u64) -> Vec<u8> {
-    const LINES: [&str; 14] = [
+    const LINES: [&str; 29] = [
+        "POST /v1/tasks/p",
+        "POST /v1/tasks/p",
+        "POST /v1/tasks/p",
+        "GET /v1/tasks",
+        "GET /v1/tasks/p?state=free&prefix=%C3%A9&limit=2&cursor=1",
+        "GET /v1/tasks/p",
+        "POST /v1/tasks/p/claim",
+        "POST /v1/tasks/p/claim",
+        "GET /v1/tasks/p/k",
+        "DELETE /v1/tasks/p/k",
+        "PATCH /v1/tasks/p/k",
+        "POST /v1/tasks/p/k/done",
+        "POST /v1/tasks/p/k/back",
+        "POST /v1/tasks/p/retry",
+        "GET /v1/tasks/%70/%2F",
         "POST /v1/locks",
         "POST /v1/locks",
         "GET /v1/locks?name=n&waiters=true",
@@ -224,7 +257,12 @@ fn http_requests(seed: u64) -> Vec<u8> {
         "GET /readyz?verbose",
         "PUT /nothing",
     ];
-    const HEADERS: [&str; 10] = [
+    const HEADERS: [&str; 15] = [
+        "If-Match: \"1\"",
+        "If-Match: \"2\"",
+        "If-Match: \"3\"",
+        "If-Match: *",
+        "If-Match: W/\"1\", x",
         "Connection: close",
         "Connection: keep-alive",
         "Authorization: Bearer klt_a_b",
@@ -236,7 +274,17 @@ fn http_requests(seed: u64) -> Vec<u8> {
         "Accept: */*",
         "X: \u{e9}",
     ];
-    const BODIES: [&str; 12] = [
+    const BODIES: [&str; 22] = [
+        r#"{"key":"k","body":{"a":[1.0,null]},"priority":-1.0}"#,
+        r#"{"key":"k","body_base64":"AP8=","attempts":1,"id":"t"}"#,
+        r#"{"key":"k","delay_ms":5,"body":"\u00e9"}"#,
+        r#"{"tasks":[{"key":"k"},{"key":"l","body":1},{"key":"k"}]}"#,
+        r#"{"tasks":[]}"#,
+        r#"{"key":"k","owner":"o","lease_ms":0,"id":"c"}"#,
+        r#"{"wait_ms":1,"key":"z"}"#,
+        r#"{"body":[[]],"lease_ms":1}"#,
+        r#"{"error":"e","delay_ms":1}"#,
+        r#"{"key":"k","body":1e400}"#,
         "",
         "{}",
         r#"{"name":"n","id":"i"}"#,
@@ -258,7 +306,7 @@ fn http_requests(seed: u64) -> Vec<u8> {
         if random.percent(90) {
             text += "Content-Type: application/json\r\n";
         }
-        if random.percent(20) {
+        if random.percent(40) {
             let header = random.pick(&HEADERS);
             text += header;
             text += "\r\n";

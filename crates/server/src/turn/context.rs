@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use keylatch_table::{Party, Query, RequestId, Stats, Table, Text};
+use keylatch_table::{Party, Query, RequestId, Stats, Table, TaskCommand, Text};
 use parking_lot::Mutex;
 use rand::RngCore;
 use rand::rngs::StdRng;
@@ -129,6 +129,11 @@ impl Context<'_> {
     /// Who it is, if that is known.
     pub(crate) fn principal(&self) -> Option<Text> {
         self.login.as_ref().map(|login| login.principal.name.clone())
+    }
+
+    /// What is wrong with a task command in itself.
+    pub(crate) fn task_error(&self, command: &TaskCommand) -> Option<keylatch_table::Error> {
+        self.table.lock().task_error(command)
     }
 
     fn stats(&self, table: &Table) -> Stats {

@@ -86,6 +86,11 @@ impl Table {
         }
     }
 
+    /// Why a task command is refused whatever the table is like: its own content is at fault.
+    pub fn task_error(&self, command: &TaskCommand) -> Option<Error> {
+        self.admit_id(&command.id).and_then(|()| self.admit_task(command)).err()
+    }
+
     /// A refusal of a claim that was answered without [`Table::apply`] counts too.
     pub fn count_claim_refusal(&mut self, reply: &TaskReply) {
         self.tally.count_claim(match reply {

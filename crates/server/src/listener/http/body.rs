@@ -3,6 +3,7 @@
 use keylatch_table::{Acquire, Extra, Field, Mode, Part, Party, Resource};
 use serde::Deserialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::problem::Problem;
 use crate::listener::enqueue::js_number;
@@ -18,7 +19,7 @@ struct Lock {
     name: Option<String>,
     argument: Option<Vec<Value>>,
     mode: Option<String>,
-    resources: Option<Vec<Wanted>>,
+    resources: Option<Vec<Box<RawValue>>>,
     owner: Option<String>,
     lease_ms: Option<Whole>,
     #[serde(default)]
@@ -84,8 +85,12 @@ fn invalid(text: String) -> Problem {
     Problem::new(400, "invalid", text)
 }
 
-/// A body that must be there.
+/// A body that must be there, and an object: a list of values without their names would do as well
+/// for what reads it.
 pub(super) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
+    if body.trim_ascii_start().first().is_some_and(|first| *first != b'{') {
+        return Err(invalid("the body: an object is expected, `{..}`".into()));
+    }
     serde_json::from_slice(body).map_err(|error| invalid(format!("the body: {error}")))
 }
 
@@ -105,7 +110,7 @@ pub(super) fn lock(body: &[u8], context: &mut Context<'_>) -> Result<Acquire, Pr
         ));
     }
     for wanted in &resources {
-        parts.push(part(wanted)?);
+        parts.push(part(&parse(wanted.get().as_bytes())?)?);
     }
     let mut parts = parts.into_iter();
     let Some(part) = parts.next() else {

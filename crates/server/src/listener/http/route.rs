@@ -177,10 +177,13 @@ fn text(status: u16, kind: &'static str, body: String) -> Asked {
 /// Which of the routes, and what stands in its path for the words in braces.
 fn find(head: &Head) -> Result<(Op, Vec<String>), Problem> {
     let method = if head.method == Method::Head { Method::Get } else { head.method };
-    let mut allowed = Vec::new();
+    let (mut allowed, mut first) = (Vec::new(), None);
     for (of, path, op) in ROUTES {
         let Some(words) = matches(path, &head.path) else { continue };
-        allowed.push(of.word());
+        // A key may be called `claim`; what is said of that path is what it is for.
+        if *first.get_or_insert(path) == path {
+            allowed.push(of.word());
+        }
         if of != method {
             continue;
         }

@@ -18,7 +18,7 @@ const LEASE_MS: u64 = 60_000;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CreateJson {
-    tasks: Option<Vec<TaskJson>>,
+    tasks: Option<Vec<Box<RawValue>>>,
     key: Option<String>,
     body: Option<Box<RawValue>>,
     body_base64: Option<String>,
@@ -134,7 +134,8 @@ pub(super) fn create(body: &[u8]) -> Result<Created, Problem> {
         if !alone {
             return Err(invalid("`tasks` stands alone; what it says of each task stands in it"));
         }
-        return Ok(Created::Many(tasks.into_iter().map(task).collect::<Result<_, _>>()?));
+        let each = tasks.iter().map(|one| task(parse(one.get().as_bytes())?));
+        return Ok(Created::Many(each.collect::<Result<_, _>>()?));
     }
     let Some(key) = key else {
         return Err(invalid("say which task: `key`, or `tasks` with several"));

@@ -93,19 +93,27 @@ fn create(pool: &Text, body: &[u8], context: &mut Context<'_>) -> Result<Asked, 
     let mut command = |(id, create): (Option<RequestId>, _)| {
         let id = id.unwrap_or_else(|| context.new_id());
         let action = TaskAction::Create(create);
-        Command::Task(TaskCommand { id, pool: pool.clone(), action })
+        TaskCommand { id, pool: pool.clone(), action }
     };
     match task_body::create(body)? {
         task_body::Created::One(id, create) => {
             let kind = Kind::Create { pool: pool.clone(), key: create.key.clone() };
-            Ok(Asked::Change(command((id, create)), kind))
+            Ok(Asked::Change(Command::Task(command((id, create))), kind))
         }
         task_body::Created::Many(tasks) if tasks.is_empty() || tasks.len() > TOGETHER => {
             Err(invalid(format!("`tasks` has from 1 to {TOGETHER} tasks, not {}", tasks.len())))
         }
         task_body::Created::Many(tasks) => {
             let keys = tasks.iter().map(|(_, create)| create.key.clone()).collect();
-            Ok(Asked::Changes(tasks.into_iter().map(command).collect(), Kind::CreateMany(keys)))
+            let commands: Vec<TaskCommand> = tasks.into_iter().map(command).collect();
+            // What is wrong with one can be seen before any of them is there.
+            for (at, command) in commands.iter().enumerate() {
+                if let Some(error) = context.task_error(command) {
+                    return Err(invalid(format!("`tasks`, at {at}: {error}")));
+                }
+            }
+            let commands = commands.into_iter().map(Command::Task).collect();
+            Ok(Asked::Changes(commands, Kind::CreateMany(keys)))
         }
     }
 }

@@ -73,8 +73,23 @@ fn check_json(body: Option<&Body>) -> Result<(), String> {
 
 /// Why this is not JSON that everyone can read.
 pub(crate) fn json_error(bytes: &[u8]) -> Option<String> {
-    let error = serde_json::from_slice::<Value>(bytes).err()?;
-    Some(format!("the body is not JSON: {error}"))
+    match serde_json::from_slice::<Value>(bytes) {
+        Ok(value) if depth(&value) <= DEEPEST => None,
+        Ok(_) => Some(format!("the body is nested more than {DEEPEST} deep")),
+        Err(error) => Some(format!("the body is not JSON: {error}")),
+    }
+}
+
+/// Values inside values: many readers stop at 128, and a list is around it.
+const DEEPEST: usize = 100;
+
+fn depth(value: &Value) -> usize {
+    let inside = match value {
+        Value::Array(values) => values.iter().map(depth).max(),
+        Value::Object(values) => values.values().map(depth).max(),
+        _ => return 0,
+    };
+    1 + inside.unwrap_or(0)
 }
 
 /// As many tasks as one answer has room for.
