@@ -36,8 +36,9 @@ mod key;
 mod locks;
 pub mod place;
 mod strategy;
+mod tasks;
 
-pub use ask::{Ask, Tasks};
+pub use ask::{Ask, Futures};
 pub use capabilities::{Capabilities, Durable};
 pub use error::{
     ConnectError, ListError, LockError, PromoteError, RenewError, RunError, TaskError,
@@ -48,7 +49,8 @@ pub use guard::{Guard, Lost, Released};
 pub use key::{IntoKey, resource};
 pub use keylatch_table::rules::overlap;
 pub use keylatch_table::{
-    ANY, Blocker, Cause, Deadlock, Entry, Field, LocksQuery, Mode, RequestId, Resource,
-    ResourceError, State,
+    ANY, Blocker, Body, Cause, Deadlock, Entry, Field, LocksQuery, Mode, PoolCounts, RequestId,
+    Resource, ResourceError, State, TaskState,
 };
 pub use locks::Locks;
+pub use tasks::{ListTasks, Task, Tasks};
