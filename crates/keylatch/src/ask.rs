@@ -14,7 +14,7 @@ use crate::key::IntoKey;
 use crate::locks::Inner;
 
 /// Without a limit a request waits this long: the longest that a table allows.
-const WEEK: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+pub(crate) const WEEK: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// The lease of a request that names none.
 const LEASE: Duration = Duration::from_secs(30);
 

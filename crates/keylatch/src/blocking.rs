@@ -23,6 +23,7 @@
 
 mod background;
 mod guard;
+mod tasks;
 
 use std::fmt;
 use std::time::Duration;
@@ -35,6 +36,7 @@ use crate::key::IntoKey;
 use crate::{Entry, LocksQuery, RequestId};
 use background::wait;
 pub use guard::Guard;
+pub use tasks::{Claim, ClaimTask, CreateTask, ListTasks, PutBackTask, Tasks, UpdateTask};
 
 /// Locks of one place, for threads. Clones share everything; a program needs one.
 #[derive(Clone)]

@@ -41,7 +41,8 @@ mod tasks;
 pub use ask::{Ask, Futures};
 pub use capabilities::{Capabilities, Durable};
 pub use error::{
-    ConnectError, ListError, LockError, PromoteError, RenewError, RunError, TaskError,
+    ChangeError, ClaimError, ConnectError, ListError, LockError, PromoteError, RenewError,
+    RunError, TaskError,
 };
 pub use event::{Event, Subject, Watch};
 pub use fence::{Fence, Stale};
@@ -53,4 +54,7 @@ pub use keylatch_table::{
     Resource, ResourceError, State, TaskState,
 };
 pub use locks::Locks;
-pub use tasks::{ListTasks, Task, Tasks};
+pub use tasks::{
+    Back, Claim, ClaimTask, CreateTask, ListTasks, LostClaim, PutBackTask, Task, Tasks, UpdateTask,
+    Updated,
+};

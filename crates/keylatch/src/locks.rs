@@ -33,7 +33,7 @@ pub(crate) struct Inner {
     releasing: Arc<Releasing>,
     /// Where strategies do their work. A guard may be dropped anywhere: in another runtime, in a
     /// thread without one, or after the runtime has ended (then nothing is done any more).
-    runtime: Handle,
+    pub(crate) runtime: Handle,
 }
 
 /// Releases that have no answer yet.
@@ -214,6 +214,15 @@ impl Inner {
     pub(crate) fn release(&self, hold: &Hold) -> Pending<Released> {
         self.keeper.drop_hold(&hold.id);
         self.end(&hold.id)
+    }
+
+    /// In a task of its own, for which [`Locks::close`] waits.
+    pub(crate) fn in_background(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let counted = Counted::new(&self.releasing);
+        self.runtime.spawn(async move {
+            work.await;
+            drop(counted);
+        });
     }
 
     /// Ends a request, held or waiting.

@@ -3,18 +3,29 @@
 //! How a task meets the code: `create` (it is made) -> `ask` (a worker asks for one) -> `claim` (it has
 //! it; `keep` renews it) -> `change` (updated, done, put back). `task` is what lists show.
 
+mod ask;
+mod change;
+mod claim;
+mod create;
+mod keep;
 mod task;
 
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keylatch_table::{PoolCounts, TaskAction, TaskCommand, TaskReply, Text};
+use keylatch_table::{Checked, PoolCounts, RequestId, TaskAction, TaskCommand, TaskReply, Text};
 
 use crate::ask::{Futures, new_id};
 use crate::clock::Moment;
-use crate::error::{ListError, TaskError};
+use crate::error::{ChangeError, ListError, TaskError};
 use crate::locks::Inner;
+pub use ask::ClaimTask;
+pub use change::{Back, PutBackTask, UpdateTask, Updated};
+pub use claim::Claim;
+pub use create::CreateTask;
+pub(crate) use create::many as create_many;
+pub use keep::LostClaim;
 pub use task::{ListTasks, Task};
 
 /// A command whose answer was lost is repeated for so long, under the same id.
@@ -24,8 +35,26 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// The tasks of one pool. Clones share everything.
 ///
-/// All methods that change something may be dropped at any time: what was asked for then happens or
-/// does not, and nothing is half done.
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let locks = keylatch::Locks::connect("memory:").await?;
+/// use std::time::Duration;
+///
+/// let emails = locks.tasks("emails");
+/// emails.create("welcome-42").body("ann@example.org").await?;
+///
+/// while let Some(claim) = emails.claim().owner("worker-1").wait(Duration::ZERO).await? {
+///     println!("{}: {:?}, token {}", claim.key(), claim.text(), claim.token());
+///     claim.done().await?; // or claim.put_back().error("no such address").await?
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Every command carries an id of its own and is repeated under it if its answer was lost, so it
+/// happens once. Cancel safety: a command is submitted at the first poll; if the future is dropped after
+/// that, it happens or does not, and is never half done. Only a claim is withdrawn: see [`ClaimTask`].
 pub struct Tasks<For = Futures> {
     pub(crate) locks: Arc<Inner>,
     pub(crate) pool: Text,
@@ -60,18 +89,64 @@ impl<For> Tasks<For> {
         ListTasks::new(self.clone())
     }
 
+    /// A new task. Nothing happens before it is awaited.
+    pub fn create(&self, key: impl Into<Text>) -> CreateTask<For> {
+        CreateTask::new(self.clone(), key.into())
+    }
+
+    /// Any free task: of those that are due the one with the highest priority, then the one that has
+    /// waited longest. Nothing happens before it is awaited.
+    pub fn claim(&self) -> ClaimTask<For> {
+        ClaimTask::new(self.clone(), None)
+    }
+
+    /// This task and no other, also if it does not exist yet. Nothing happens before it is awaited.
+    pub fn claim_key(&self, key: impl Into<Text>) -> ClaimTask<For> {
+        ClaimTask::new(self.clone(), Some(key.into()))
+    }
+
+    /// Renews a claim that is known by its version, for instance to another process. Of one that this
+    /// process holds, [`Claim::update`] knows the version.
+    pub fn update(&self, key: impl Into<Text>, version: u64) -> UpdateTask<For> {
+        UpdateTask::new(self.clone(), Checked { key: key.into(), version })
+    }
+
+    /// Frees a task that is known by its version; see [`Claim::put_back`].
+    pub fn put_back(&self, key: impl Into<Text>, version: u64) -> PutBackTask<For> {
+        PutBackTask::of_version(self.clone(), Checked { key: key.into(), version })
+    }
+
+    /// The same pool, for whoever awaits.
+    pub(crate) fn awaited(&self) -> Tasks {
+        Tasks::new(Arc::clone(&self.locks), self.pool.clone())
+    }
+
+    fn command(&self, id: RequestId, action: TaskAction) -> TaskCommand {
+        TaskCommand { id, pool: self.pool.clone(), action }
+    }
+
     /// Under an id of its own. If the answer is lost it is asked for again, under the same id.
     pub(crate) async fn carry_out(&self, action: TaskAction) -> Result<TaskReply, TaskError> {
-        let command = TaskCommand { id: new_id(), pool: self.pool.clone(), action };
-        let until = Moment::now().after(REPEAT);
-        loop {
-            let again = command.clone();
-            match self.locks.submit_task(|tasks| tasks.task(again)).await {
-                Err(TaskError::Unknown(_)) if !until.has_passed() => {
-                    tokio::time::sleep(PAUSE).await;
-                }
-                reply => return reply,
-            }
+        self.locks.carry_out(&self.command(new_id(), action)).await
+    }
+
+    /// A change of a task at a version.
+    pub(crate) async fn change(&self, action: TaskAction) -> Result<TaskReply, ChangeError> {
+        changed(self.carry_out(action).await?)
+    }
+
+    pub(crate) async fn finish(&self, key: &str, version: u64) -> Result<u64, ChangeError> {
+        let checked = Checked { key: key.into(), version };
+        match self.change(TaskAction::Finish(checked)).await? {
+            TaskReply::Finished(version) => Ok(version),
+            other => Err(strange(&other).into()),
+        }
+    }
+
+    pub(crate) async fn remove(&self, key: &str, version: Option<u64>) -> Result<(), ChangeError> {
+        match self.change(TaskAction::Delete(key.into(), version)).await? {
+            TaskReply::Deleted => Ok(()),
+            other => Err(strange(&other).into()),
         }
     }
 
@@ -100,6 +175,37 @@ impl Tasks {
         self.get_one(key).await
     }
 
+    /// Makes many tasks, which need not be of this pool, some hundred at a time. The versions of those
+    /// that were made, in their order, and `None` for keys that exist. After an error the others have
+    /// been made or not: to make them all again does no harm.
+    pub async fn create_many(
+        &self,
+        new: impl IntoIterator<Item = CreateTask>,
+    ) -> Result<Vec<Option<u64>>, TaskError> {
+        create_many(new).await
+    }
+
+    /// Marks a task done that is known by its version; see [`Claim::done`]. Its version then.
+    pub async fn done(&self, key: &str, version: u64) -> Result<u64, ChangeError> {
+        self.finish(key, version).await
+    }
+
+    /// Removes a task, whatever its state; whoever has claimed it finds out when it renews or is done.
+    /// Whether there was one.
+    pub async fn delete(&self, key: &str) -> Result<bool, TaskError> {
+        match self.remove(key, None).await {
+            Ok(()) => Ok(true),
+            Err(ChangeError::NotFound) => Ok(false),
+            Err(ChangeError::Task(error)) => Err(error),
+            Err(other) => Err(TaskError::Unknown(other.to_string())),
+        }
+    }
+
+    /// Removes a task if it still has this version.
+    pub async fn delete_version(&self, key: &str, version: u64) -> Result<(), ChangeError> {
+        self.remove(key, Some(version)).await
+    }
+
     /// How many tasks there are in each state, and how many claims wait.
     pub async fn counts(&self) -> Result<PoolCounts, ListError> {
         self.count().await
@@ -113,6 +219,32 @@ impl Tasks {
     /// Frees all failed tasks of the pool again, with their attempts at 0. How many.
     pub async fn retry_all(&self) -> Result<u64, TaskError> {
         self.retry_failed(None).await
+    }
+}
+
+impl Inner {
+    /// Repeated under the same id if its answer is lost.
+    pub(crate) async fn carry_out(&self, command: &TaskCommand) -> Result<TaskReply, TaskError> {
+        let until = Moment::now().after(REPEAT);
+        loop {
+            let again = command.clone();
+            match self.submit_task(|tasks| tasks.task(again)).await {
+                Err(TaskError::Unknown(_)) if !until.has_passed() => {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                reply => return reply,
+            }
+        }
+    }
+}
+
+/// What it means that nothing was changed.
+fn changed(reply: TaskReply) -> Result<TaskReply, ChangeError> {
+    match reply {
+        TaskReply::Stale(version) => Err(ChangeError::Stale(version)),
+        TaskReply::NotFound => Err(ChangeError::NotFound),
+        TaskReply::Refused(state) => Err(ChangeError::Refused(state)),
+        reply => Ok(reply),
     }
 }
 
