@@ -159,8 +159,6 @@ const SERVER: Capabilities = Capabilities {
     clock: "the server's own",
     cost: "2 requests",
     woken: "a push",
-    // Until it speaks of them.
-    tasks: false,
     feature: Some("server"),
     ..TABLE
 };

@@ -98,7 +98,6 @@ impl Opened {
         feature = "etcd",
         feature = "postgres",
         feature = "redis",
-        feature = "server",
         feature = "sqlite"
     ))]
     fn without_tasks(scheme: &str, strategy: impl Strategy + 'static) -> Opened {
@@ -120,12 +119,12 @@ pub(crate) async fn connect(
         #[cfg(feature = "server")]
         "keylatch" => {
             let server = server::Server::connect(server::Way::plain(rest)?, losses).await?;
-            Ok(Opened::without_tasks(scheme, server))
+            Ok(Opened::whole(server))
         }
         #[cfg(feature = "tls")]
         "keylatchs" => {
             let server = server::Server::connect(server::Way::tls(rest)?, losses).await?;
-            Ok(Opened::without_tasks(scheme, server))
+            Ok(Opened::whole(server))
         }
         #[cfg(feature = "sqlite")]
         "sqlite" => {
