@@ -10,6 +10,7 @@ use keylatch_table::{RequestId, Text};
 
 use crate::listener::resp::Changes;
 use crate::listener::{Ask, Speaks};
+use crate::outbox::Wanted;
 use crate::transport::Transport;
 use crate::turn::Login;
 
@@ -47,10 +48,10 @@ pub(crate) struct Connection {
     pub(crate) queued: bool,
     /// A change that was read behind a question, and is asked for once that is answered.
     pub(crate) behind: Option<(Ask, Changes)>,
-    /// A lock that is waited for; nothing more is taken from the input until it is decided.
+    /// A lock or a task that is waited for; nothing more is taken from the input until it is decided.
     pub(crate) blocked: bool,
     /// Requests that wait, whose outcome is told here.
-    pub(crate) waiting: Vec<RequestId>,
+    pub(crate) waiting: Vec<(Wanted, RequestId)>,
     /// Requests that hold, whose loss is told here (RESP3).
     pub(crate) held: HashSet<RequestId>,
     /// Whether it listens to all events.

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use keylatch_table::{Event, RequestId};
+use keylatch_table::{Event, RequestId, TaskEvent};
 
 use crate::connection::ConnectionId;
 
@@ -11,10 +11,19 @@ use crate::connection::ConnectionId;
 pub(crate) struct Outbox {
     /// Who waits for the outcome of a request. Of two connections on one id both are told.
     waiting: HashMap<RequestId, Vec<Waiter>>,
+    /// The same, of claims, whose ids are of their own kind.
+    claiming: HashMap<RequestId, Vec<Waiter>>,
     /// Who is told when a held request is lost.
     held: HashMap<RequestId, ConnectionId>,
     /// Who listens to all events.
     pub(crate) subscribers: Vec<ConnectionId>,
+}
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    Locks,
+    Task,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,9 +42,33 @@ pub(crate) enum Concerned {
     Nobody,
 }
 
+/// The request that an event is the outcome of, if it is one of those that waited.
+pub(crate) fn outcome_of(event: &Event) -> Option<(Wanted, &RequestId)> {
+    match event {
+        Event::Granted { id, .. }
+        | Event::TimedOut { id, .. }
+        | Event::Deadlocked { id, .. }
+        | Event::Withdrawn { id, .. } => Some((Wanted::Locks, id)),
+        Event::Task(
+            TaskEvent::Claimed(id, ..)
+            | TaskEvent::TimedOut(id, _)
+            | TaskEvent::Refused(id, ..)
+            | TaskEvent::Withdrawn(id, _),
+        ) => Some((Wanted::Task, id)),
+        Event::Lost { .. } | Event::Task(TaskEvent::Lapsed { .. }) => None,
+    }
+}
+
 impl Outbox {
-    pub(crate) fn wait(&mut self, id: &RequestId, waiter: Waiter) {
-        let waiters = self.waiting.entry(id.clone()).or_default();
+    fn of(&mut self, wanted: Wanted) -> &mut HashMap<RequestId, Vec<Waiter>> {
+        match wanted {
+            Wanted::Locks => &mut self.waiting,
+            Wanted::Task => &mut self.claiming,
+        }
+    }
+
+    pub(crate) fn wait(&mut self, wanted: Wanted, id: &RequestId, waiter: Waiter) {
+        let waiters = self.of(wanted).entry(id.clone()).or_default();
         waiters.retain(|other| other.connection != waiter.connection);
         waiters.push(waiter);
     }
@@ -52,7 +85,7 @@ impl Outbox {
     pub(crate) fn leave(
         &mut self,
         connection: ConnectionId,
-        waiting: Vec<RequestId>,
+        waiting: Vec<(Wanted, RequestId)>,
         held: impl IntoIterator<Item = RequestId>,
     ) -> Vec<RequestId> {
         self.subscribers.retain(|other| *other != connection);
@@ -62,13 +95,14 @@ impl Outbox {
             }
         }
         let mut alone = Vec::new();
-        for id in waiting {
-            let Some(waiters) = self.waiting.get_mut(&id) else { continue };
+        for (wanted, id) in waiting {
+            let of = self.of(wanted);
+            let Some(waiters) = of.get_mut(&id) else { continue };
             // The last one to ask counts: its going is what detaches the request.
             let last = waiters.last().is_some_and(|waiter| waiter.connection == connection);
             waiters.retain(|waiter| waiter.connection != connection);
             if waiters.is_empty() {
-                self.waiting.remove(&id);
+                of.remove(&id);
             }
             if last {
                 alone.push(id);
@@ -84,19 +118,16 @@ impl Outbox {
 
     /// Who is to be told of an event; they are not waiting, or holding, any more.
     pub(crate) fn concerned(&mut self, event: &Event) -> Concerned {
+        if let Some((wanted, id)) = outcome_of(event) {
+            return self.of(wanted).remove(id).map_or(Concerned::Nobody, Concerned::Waiters);
+        }
         match event {
-            Event::Granted { id, .. }
-            | Event::TimedOut { id, .. }
-            | Event::Deadlocked { id, .. }
-            | Event::Withdrawn { id, .. } => {
-                self.waiting.remove(id).map_or(Concerned::Nobody, Concerned::Waiters)
-            }
             // Mostly nobody is to be told, and then a hash is not worth its time.
             Event::Lost { .. } if self.held.is_empty() => Concerned::Nobody,
             Event::Lost { id, .. } => {
                 self.held.remove(id).map_or(Concerned::Nobody, Concerned::Holder)
             }
-            Event::Task(_) => Concerned::Nobody,
+            _ => Concerned::Nobody,
         }
     }
 }
@@ -114,11 +145,30 @@ mod tests {
         let mut outbox = Outbox::default();
         let id = RequestId::new("r");
         for number in [1, 2, 1] {
-            outbox.wait(&id, Waiter { connection: connection(number), blocks: true });
+            outbox.wait(
+                Wanted::Locks,
+                &id,
+                Waiter { connection: connection(number), blocks: true },
+            );
         }
-        assert_eq!(outbox.leave(connection(2), vec![id.clone()], []), []);
-        assert_eq!(outbox.leave(connection(1), vec![id.clone()], []), [id]);
+        let waits = || vec![(Wanted::Locks, id.clone())];
+        assert_eq!(outbox.leave(connection(2), waits(), []), []);
+        assert_eq!(outbox.leave(connection(1), waits(), []).len(), 1);
         assert!(outbox.waiting.is_empty());
+    }
+
+    #[test]
+    fn a_lock_and_a_claim_of_one_id_are_two() {
+        let mut outbox = Outbox::default();
+        let id = RequestId::new("r");
+        let waiter = |number| Waiter { connection: connection(number), blocks: true };
+        outbox.wait(Wanted::Locks, &id, waiter(1));
+        outbox.wait(Wanted::Task, &id, waiter(2));
+        let event = Event::Task(TaskEvent::TimedOut(id.clone(), "pool".into()));
+        let Concerned::Waiters(told) = outbox.concerned(&event) else { panic!("somebody waits") };
+        assert_eq!(told, [waiter(2)]);
+        assert!(matches!(outbox.concerned(&event), Concerned::Nobody));
+        assert_eq!(outbox.leave(connection(1), vec![(Wanted::Locks, id.clone())], []), [id]);
     }
 
     #[test]

@@ -10,13 +10,14 @@ mod context;
 mod door;
 mod ends;
 mod guard;
+mod shortcut;
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use keylatch_table::{Command, Query, RequestId, Table};
+use keylatch_table::{Command, Query, Table};
 use mio::{Interest, Registry, Token};
 use parking_lot::Mutex;
 use rand::SeedableRng;
@@ -33,9 +34,9 @@ use crate::listener::{Answer, Ask, Read, Speaks, http, resp};
 use crate::metrics::{self, Syncs};
 use crate::outbox::Outbox;
 use crate::transport::Incoming;
-use answers::no_room;
 pub(crate) use context::Context;
 pub(crate) use guard::{Guard, LOG_IN, Login};
+use shortcut::Shortcut;
 
 /// Requests of one connection in one turn; the others have theirs before it goes on.
 const PER_TURN: usize = 256;
@@ -65,6 +66,8 @@ pub(crate) struct Batch {
 
 enum Work {
     Change(Option<Answer>),
+    /// So many changes, with one answer.
+    Changes(usize, Answer),
     /// A change, and what is written down of it.
     Recorded(Answer, Box<Record>),
     /// As whom it is asked, if that matters.
@@ -372,7 +375,7 @@ impl Turns {
                     connection.requests += 1;
                     self.batch.bytes += bytes;
                     let behind = match &ask {
-                        Ask::Change(..) => connection.asked,
+                        Ask::Change(..) | Ask::Changes(..) => connection.asked,
                         Ask::Events(_) => connection.open > 0,
                         Ask::Question(..) | Ask::Say(_) => false,
                     };
@@ -393,7 +396,9 @@ impl Turns {
     fn put(&mut self, at: usize, ask: Ask, changes: resp::Changes) {
         self.change_connection(at, changes);
         let closes = match &ask {
-            Ask::Change(_, answer) | Ask::Question(_, answer) => answer.closes(),
+            Ask::Change(_, answer) | Ask::Changes(_, answer) | Ask::Question(_, answer) => {
+                answer.closes()
+            }
             Ask::Say(_) | Ask::Events(_) => false,
         };
         let ask = self.admit(at, ask);
@@ -427,25 +432,14 @@ impl Turns {
             Ask::Say(bytes) => return self.say(at, bytes),
             Ask::Events(http::EventsFrom(last)) => return self.hand_over(at, last),
             Ask::Change(command, answer) => {
-                if self.config.data.is_some()
-                    && let Command::Acquire(ask) = &command
-                {
-                    // A refusal changes nothing, so it need not wait for the log; nor for anyone
-                    // else, unless this connection has asked for something before.
-                    let refusal = match connection.open {
-                        0 => self.table.lock().refusal(self.clock.now(), ask),
-                        _ => None,
-                    };
-                    if let Some(reply) = refusal {
-                        self.table.lock().count_refusal(ask, &reply);
-                        connection.open += 1;
+                let first = connection.open == 0;
+                match self.shortcut(first, std::slice::from_ref(&command)) {
+                    None => {}
+                    Some(Shortcut::Refused(reply)) => {
+                        self.connections[at].open += 1;
                         return self.answer(id, &answer, &reply);
                     }
-                    if self.full && !is_live(&self.table.lock(), &ask.id) {
-                        let text = no_room(connection, &answer);
-                        connection.closing |= answer.closes();
-                        return self.say(at, text);
-                    }
+                    Some(Shortcut::NoRoom) => return self.say_no_room(at, &answer),
                 }
                 let work = match self.revocation(at, &answer) {
                     Some(record) => Work::Recorded(answer, record),
@@ -453,6 +447,13 @@ impl Turns {
                 };
                 self.batch.commands.push(command);
                 self.batch.works.push((Some(id), work));
+            }
+            Ask::Changes(commands, answer) => {
+                if let Some(Shortcut::NoRoom) = self.shortcut(false, &commands) {
+                    return self.say_no_room(at, &answer);
+                }
+                self.batch.works.push((Some(id), Work::Changes(commands.len(), answer)));
+                self.batch.commands.extend(commands);
             }
             Ask::Question(queries, answer) => {
                 connection.asked = true;
@@ -575,10 +576,4 @@ impl Turns {
     pub(crate) fn connection_count(&self) -> usize {
         self.connections.len()
     }
-}
-
-/// Whether a request holds or waits.
-fn is_live(table: &Table, id: &RequestId) -> bool {
-    let found = table.query(0, &Query::Request(id.clone()));
-    matches!(found, keylatch_table::Answer::Entries(entries) if !entries.is_empty())
 }

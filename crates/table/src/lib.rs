@@ -61,7 +61,7 @@ pub use settings::Settings;
 pub use snapshot::{Progress, SnapshotWriter};
 pub use standing::{Counters, Standing, StandingPart, StandingWait};
 pub use table::Table;
-pub use tally::{Long, Longest, Outcome, Tally, Times};
+pub use tally::{ClaimOutcome, Long, Longest, Outcome, Tally, Times};
 pub use task::{
     Body, Checked, Claim, Claimed, Create, PutBack, TaskAction, TaskCommand, TaskEvent, TaskReply,
     TaskState,

@@ -39,6 +39,42 @@ impl Outcome {
     }
 }
 
+/// How a request for a task came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the words of the replies
+pub enum ClaimOutcome {
+    Claimed,
+    Nothing,
+    TimedOut,
+    Refused,
+    Cancelled,
+    Error,
+}
+
+impl ClaimOutcome {
+    /// All of them.
+    pub const ALL: [ClaimOutcome; 6] = [
+        ClaimOutcome::Claimed,
+        ClaimOutcome::Nothing,
+        ClaimOutcome::TimedOut,
+        ClaimOutcome::Refused,
+        ClaimOutcome::Cancelled,
+        ClaimOutcome::Error,
+    ];
+
+    /// As it is called everywhere.
+    pub fn word(self) -> &'static str {
+        match self {
+            ClaimOutcome::Claimed => "claimed",
+            ClaimOutcome::Nothing => "nothing",
+            ClaimOutcome::TimedOut => "timeout",
+            ClaimOutcome::Refused => "refused",
+            ClaimOutcome::Cancelled => "cancelled",
+            ClaimOutcome::Error => "error",
+        }
+    }
+}
+
 /// Times, by upper bounds.
 #[derive(Clone, Debug, Default)]
 pub struct Times {
@@ -99,6 +135,9 @@ impl Longest {
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     outcomes: [[u64; Outcome::ALL.len()]; Mode::ALL.len()],
+    claims: [u64; ClaimOutcome::ALL.len()],
+    /// Claims whose lease ran out.
+    pub lapsed: u64,
     /// How long those waited that were granted, those that did not have to included.
     pub waits: Times,
     /// How long those held that have ended.
@@ -119,6 +158,15 @@ impl Tally {
     /// How many requests whose first resource was asked for in this mode came out so.
     pub fn outcomes(&self, mode: Mode, outcome: Outcome) -> u64 {
         self.outcomes[mode as usize][outcome as usize]
+    }
+
+    /// How many requests for a task came out so; a repeat is no other request.
+    pub fn claims(&self, outcome: ClaimOutcome) -> u64 {
+        self.claims[outcome as usize]
+    }
+
+    pub(crate) fn count_claim(&mut self, outcome: ClaimOutcome) {
+        self.claims[outcome as usize] += 1;
     }
 
     pub(crate) fn count(&mut self, mode: Mode, outcome: Outcome) {

@@ -56,6 +56,22 @@ impl<'b> Words<'b> {
         })
     }
 
+    /// A number of 32 bits that may have a sign.
+    pub(crate) fn signed(&mut self, what: &str) -> Result<i32, WordError> {
+        let bytes = self.bytes(what)?;
+        let (sign, digits) = match bytes {
+            [b'-', digits @ ..] => (-1, digits),
+            digits => (1, digits),
+        };
+        let number = parse_number(digits).and_then(|number| i64::try_from(number).ok());
+        number.and_then(|number| i32::try_from(sign * number).ok()).ok_or_else(|| {
+            let got = String::from_utf8_lossy(bytes);
+            let (least, most) = (i32::MIN, i32::MAX);
+            let text = format!("{what} must be a whole number from {least} to {most}, not '{got}'");
+            WordError::new("BADARG", text)
+        })
+    }
+
     /// There must be no more.
     pub(crate) fn end(&mut self) -> Result<(), WordError> {
         match self.next() {

@@ -8,6 +8,7 @@ mod lock_words;
 mod redis_words;
 mod reply;
 mod request;
+mod task_words;
 mod value;
 
 pub use frame::{Arguments, FrameError, Limits, read_arguments};
@@ -15,4 +16,5 @@ pub use lock_words::{Lock, write_lock};
 pub use redis_words::{KeyRequest, SetRequest};
 pub use reply::{Protocol, Writer};
 pub use request::{ClientRequest, Hello, Request, WordError};
+pub use task_words::{TaskChange, TaskRequest, write_task};
 pub use value::{Value, ValueError, read_value};

@@ -6,6 +6,7 @@ use crate::arguments::{Capitals, Words};
 use crate::frame::Arguments;
 use crate::lock_words::{self, Lock};
 use crate::redis_words::{self, KeyRequest, SetRequest};
+use crate::task_words::{self, TaskRequest};
 
 /// A request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub enum Request {
     Revoke(u64, Box<str>),
     /// `LOCKS`.
     Locks(LocksQuery),
+    /// `TASK ..`.
+    Task(TaskRequest),
     /// `SET`.
     Set(SetRequest),
     /// `GET`, `DEL`, `EXISTS`, `PTTL`, `PEXPIRE`.
@@ -111,6 +114,7 @@ impl Request {
                 let usage = "LOCKS [NAME n] [OWNER o] [WAITERS] [LIMIT n] [CURSOR seq]";
                 read_locks(words(usage))?
             }
+            b"TASK" => Request::Task(task_words::read_task(buffer, arguments)?),
             b"GET" => Request::Key(KeyRequest::Get(only_key(words("GET key"))?)),
             b"PTTL" => Request::Key(KeyRequest::Pttl(only_key(words("PTTL key"))?)),
             b"DEL" => Request::Key(KeyRequest::Del(redis_words::read_keys(&mut words(
@@ -162,8 +166,8 @@ impl Request {
 fn unknown(name: &[u8]) -> WordError {
     let name = String::from_utf8_lossy(&name[..name.len().min(64)]).into_owned();
     let text = format!(
-        "unknown command '{name}'; try LOCK, UNLOCK, RENEW, PROMOTE, CANCEL, LOCKS, or SET key value \
-         NX PX ms (INFO and docs/protocol.md have more)"
+        "unknown command '{name}'; try LOCK, UNLOCK, RENEW, PROMOTE, CANCEL, LOCKS, TASK, or SET key \
+         value NX PX ms (INFO and docs/protocol.md have more)"
     );
     WordError::new("UNKNOWN", text)
 }

@@ -5,7 +5,7 @@
 
 use keylatch_wire::{
     Arguments, FrameError, Limits, Protocol, Request, Value, ValueError, WordError, Writer,
-    read_arguments, read_value, write_lock,
+    read_arguments, read_value, write_lock, write_task,
 };
 
 use crate::random::Random;
@@ -62,9 +62,13 @@ fn hear(buffer: &[u8], arguments: &Arguments) -> Heard {
     }
     let request = Request::read(buffer, arguments);
     match &request {
-        Ok(Request::Lock(lock)) => {
+        Ok(Request::Lock(_) | Request::Task(_)) => {
             let mut bytes = Vec::new();
-            write_lock(lock, &mut bytes);
+            match &request {
+                Ok(Request::Lock(lock)) => write_lock(lock, &mut bytes),
+                Ok(Request::Task(task)) => write_task(task, &mut bytes),
+                other => unreachable!("one of those: {other:?}"),
+            }
             let mut again = Arguments::default();
             let limits = Limits { frame: usize::MAX, arguments: usize::MAX };
             let taken = read_arguments(&bytes, limits, &mut again);

@@ -117,11 +117,11 @@ fn same_content(a: &TaskCommand, b: &TaskCommand) -> bool {
 
 impl Model {
     pub(crate) fn task(&mut self, command: &TaskCommand, events: &mut Vec<Event>) -> TaskReply {
-        if let Err(error) = self.check_id(&command.id) {
-            return TaskReply::Error(error);
-        }
         if command.action == TaskAction::Cancel {
             return self.cancel_claim(&command.id, events);
+        }
+        if let Err(error) = self.check_id(&command.id) {
+            return TaskReply::Error(error);
         }
         if let Some(reply) = self.repeat_task(command, events) {
             return reply;

@@ -11,6 +11,7 @@
 //! | revoke | `revoke` on all names of the grant |
 //! | the Redis subset | `exclusive` on each key |
 //! | tasks | `exclusive` on the pool, as if that were a name |
+//! | a claim under an id that waits, its cancelling | that the claim is the caller's, or `admin` on its pool |
 //! | detach, tick, settings, rules, token floor | an administrator; the server's own are not judged |
 //!
 //! A request that nobody's principal took (before there was an access file) belongs to whoever knows
@@ -21,7 +22,7 @@
 
 use keylatch_table::{
     Acquire, Answer, Command, Entry, Error, LocksQuery, Query, RequestId, State, Table, Target,
-    Text,
+    TaskAction, TaskCommand, Text,
 };
 
 use super::principal::{Principal, Right};
@@ -76,6 +77,8 @@ pub trait Lookup {
     fn request(&self, target: &Target) -> Vec<Entry>;
     /// The entries of the grant with this token; none if there is none.
     fn grant(&self, token: u64) -> Vec<Entry>;
+    /// The pool of a claim that waits, and whose it is.
+    fn claim(&self, id: &RequestId) -> Option<(Text, Option<Text>)>;
 }
 
 impl Lookup for Table {
@@ -90,6 +93,11 @@ impl Lookup for Table {
     fn grant(&self, token: u64) -> Vec<Entry> {
         // As revoking itself: rare, by hand, and only for those who have the right somewhere.
         all(self, false, |entry| entry.token == token && entry.state == State::Held)
+    }
+
+    fn claim(&self, id: &RequestId) -> Option<(Text, Option<Text>)> {
+        let (pool, party) = self.waiting_claim(id)?;
+        Some((pool.clone(), party.principal.clone()))
     }
 }
 
@@ -141,7 +149,7 @@ pub fn admit(principal: &Principal, command: &Command, lookup: &impl Lookup) -> 
         Command::Keyed(keyed) => {
             keyed.keys.iter().try_for_each(|key| need(principal, Right::Exclusive, key.name()))
         }
-        Command::Task(task) => need(principal, Right::Exclusive, &task.pool),
+        Command::Task(task) => admit_task(principal, task, lookup),
         Command::Detach(_)
         | Command::Tick
         | Command::Settings(_)
@@ -176,6 +184,9 @@ pub fn as_unknown(command: Command) -> Command {
         Command::Cancel(_) => Command::Cancel(nobody()),
         Command::Promote(_) => Command::Promote(nobody()),
         Command::Revoke(_, reason) => Command::Revoke(0, reason),
+        Command::Task(task) if task.action == TaskAction::Cancel => {
+            Command::Task(TaskCommand { id: RequestId::new(""), ..task })
+        }
         other => other,
     }
 }
@@ -189,6 +200,32 @@ fn admit_acquire(principal: &Principal, ask: &Acquire, lookup: &impl Lookup) -> 
     match is_yours(principal, &found) {
         true => Ok(()),
         false => Err(Denied::IdReused),
+    }
+}
+
+fn admit_task(
+    principal: &Principal,
+    task: &TaskCommand,
+    lookup: &impl Lookup,
+) -> Result<(), Denied> {
+    let found = match task.action {
+        // It is about an id alone.
+        TaskAction::Cancel => lookup.claim(&task.id),
+        TaskAction::Claim(_) => {
+            need(principal, Right::Exclusive, &task.pool)?;
+            lookup.claim(&task.id)
+        }
+        _ => return need(principal, Right::Exclusive, &task.pool),
+    };
+    let Some((pool, of)) = found else { return Ok(()) };
+    let yours = match of {
+        Some(other) => other == principal.name || principal.may(Right::Admin, &pool),
+        None => principal.may(Right::Exclusive, &pool),
+    };
+    match (yours, &task.action) {
+        (true, _) => Ok(()),
+        (false, TaskAction::Cancel) => Err(Denied::NotYours),
+        (false, _) => Err(Denied::IdReused),
     }
 }
 

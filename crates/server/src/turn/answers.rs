@@ -2,12 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use keylatch_table::{Applied, Command, Detach, Error, Event, Query, Reply, RequestId, What};
+use keylatch_table::{
+    Applied, Command, Detach, Error, Event, Query, Reply, RequestId, TaskReply, What,
+};
 
 use super::{Batch, Turns, Work};
 use crate::connection::{Connection, ConnectionId};
 use crate::listener::{Answer, Speaks, enqueue, http, resp};
-use crate::outbox::{Concerned, Waiter};
+use crate::outbox::{Concerned, Waiter, Wanted, outcome_of};
 
 /// How often it is said that the table is full.
 const REPORT_EVERY: Duration = Duration::from_secs(60);
@@ -25,6 +27,20 @@ impl Turns {
                     }
                     for event in events {
                         self.tell(&event);
+                    }
+                }
+                Work::Changes(count, answer) => {
+                    let all = applied.by_ref().take(count).collect::<Vec<Applied>>();
+                    let (replies, events): (Vec<Reply>, Vec<Vec<Event>>) =
+                        all.into_iter().map(|one| (one.reply, one.events)).unzip();
+                    if let Some(id) = id.filter(|id| self.is_there(*id)) {
+                        let connection = &mut self.connections[id.at];
+                        connection.closing |= answer.closes();
+                        http::write_answers(&answer, &replies, connection.out());
+                        self.answered(id);
+                    }
+                    for event in events.iter().flatten() {
+                        self.tell(event);
                     }
                 }
                 Work::Recorded(answer, record) => {
@@ -47,13 +63,14 @@ impl Turns {
     pub(crate) fn finish_without_room(&mut self, batch: Batch) {
         let mut commands = batch.commands.into_iter();
         for (id, work) in batch.works {
-            let work = match work {
-                Work::Recorded(answer, _) => Work::Change(Some(answer)),
-                other => other,
+            let (count, work) = match work {
+                Work::Recorded(answer, _) => (1, Work::Change(Some(answer))),
+                Work::Changes(count, answer) => (count, Work::Change(Some(answer))),
+                other => (1, other),
             };
             match work {
                 Work::Change(answer) => {
-                    let command = commands.next().expect("one for each change");
+                    let command = commands.nth(count - 1).expect("one for each change");
                     match (id, answer) {
                         (Some(id), Some(answer)) if self.is_there(id) => {
                             let connection = &mut self.connections[id.at];
@@ -76,23 +93,26 @@ impl Turns {
         let Some(id) = id.filter(|id| self.is_there(*id)) else { return };
         match work {
             Work::Question(queries, answer, asker) => {
-                let found = self.find(asker.as_deref(), &self.table.lock(), &queries);
+                let table = self.table.lock();
+                let now = self.clock.now().max(table.now());
+                let found = self.find(asker.as_deref(), &table, &queries);
+                drop(table);
                 let connection = &mut self.connections[id.at];
                 match answer {
                     Answer::Resp(answer) => {
-                        write(connection, |writer| resp::write_found(&answer, &found, writer));
+                        write(connection, |writer| resp::write_found(&answer, &found, now, writer));
                     }
                     Answer::Enqueue(_) => {
                         enqueue::write_found(&found, self.clock, connection.out());
                     }
                     Answer::Http(answer) => {
                         connection.closing |= answer.meta.close;
-                        http::write_found(&answer, &found, connection.out());
+                        http::write_found(&answer, &found, now, connection.out());
                     }
                 }
             }
             Work::Say(bytes) => self.connections[id.at].out().extend_from_slice(&bytes),
-            Work::Change(_) | Work::Recorded(..) => {
+            Work::Change(_) | Work::Changes(..) | Work::Recorded(..) => {
                 unreachable!("changes are answered with their outcome")
             }
         }
@@ -117,19 +137,29 @@ impl Turns {
         if let Reply::Error(Error::TooMany(what, most)) = reply {
             self.report_full(*what, *most);
         }
-        // A lock request, and whether its connection goes on while it waits.
-        let lock = match answer {
-            Answer::Resp(resp::Answer::Lock { id, asynchronous }) => Some((id, *asynchronous)),
+        // A request that may wait, and whether its connection goes on while it does.
+        let asked = match answer {
+            Answer::Resp(resp::Answer::Lock { id, asynchronous }) => {
+                Some((Wanted::Locks, id, *asynchronous))
+            }
+            Answer::Resp(resp::Answer::Claim { id, asynchronous }) => {
+                Some((Wanted::Task, id, *asynchronous))
+            }
             Answer::Enqueue(enqueue::Answer::Lock(id))
-            | Answer::Http(http::Answer { kind: http::Kind::Lock(id), .. }) => Some((id, false)),
+            | Answer::Http(http::Answer { kind: http::Kind::Lock(id), .. }) => {
+                Some((Wanted::Locks, id, false))
+            }
+            Answer::Http(http::Answer { kind: http::Kind::Claim(id), .. }) => {
+                Some((Wanted::Task, id, false))
+            }
             _ => None,
         };
         if !self.is_there(id) {
-            return self.nobody_there(answer, lock.map(|(request, _)| request), reply);
+            return self.nobody_there(answer, asked.map(|(_, request, _)| request), reply);
         }
-        if let Some((request, asynchronous)) = lock {
-            self.follow(id, request, asynchronous, reply);
-            if matches!(reply, Reply::Waiting(_)) && !asynchronous {
+        if let Some((wanted, request, asynchronous)) = asked {
+            self.follow(id, (wanted, request), asynchronous, reply);
+            if waits(reply) && !asynchronous {
                 return self.answered(id);
             }
         }
@@ -171,14 +201,21 @@ impl Turns {
         tracing::warn!(%what, most, owners, "the table is full; these have the most requests");
     }
 
-    /// Keeps in mind who is to be told what becomes of a lock request.
-    fn follow(&mut self, id: ConnectionId, request: &RequestId, asynchronous: bool, reply: &Reply) {
+    /// Keeps in mind who is to be told what becomes of a request.
+    fn follow(
+        &mut self,
+        id: ConnectionId,
+        (wanted, request): (Wanted, &RequestId),
+        asynchronous: bool,
+        reply: &Reply,
+    ) {
         let connection = &mut self.connections[id.at];
         match reply {
-            Reply::Waiting(_) => {
-                connection.waiting.push(request.clone());
+            Reply::Waiting(_) | Reply::Task(TaskReply::Waiting) => {
+                connection.waiting.push((wanted, request.clone()));
                 connection.blocked = !asynchronous;
-                self.outbox.wait(request, Waiter { connection: id, blocks: !asynchronous });
+                let waiter = Waiter { connection: id, blocks: !asynchronous };
+                self.outbox.wait(wanted, request, waiter);
             }
             Reply::Granted(_) if connection.wants_pushes() => {
                 connection.held.insert(request.clone());
@@ -189,8 +226,8 @@ impl Turns {
     }
 
     /// A request whose connection went away before it was answered.
-    fn nobody_there(&mut self, answer: &Answer, lock: Option<&RequestId>, reply: &Reply) {
-        if let (Some(id), Reply::Waiting(_)) = (lock, reply) {
+    fn nobody_there(&mut self, answer: &Answer, asked: Option<&RequestId>, reply: &Reply) {
+        if let Some(id) = asked.filter(|_| waits(reply)) {
             let grace_ms = match answer {
                 Answer::Resp(_) | Answer::Http(_) => self.config.grace.as_millis() as u64,
                 Answer::Enqueue(_) => 0,
@@ -229,14 +266,9 @@ impl Turns {
             return;
         }
         let connection = &mut self.connections[id.at];
-        let request = match event {
-            Event::Granted { id, .. }
-            | Event::TimedOut { id, .. }
-            | Event::Deadlocked { id, .. }
-            | Event::Withdrawn { id, .. } => id,
-            Event::Lost { .. } | Event::Task(_) => unreachable!("not the outcome of a wait"),
-        };
-        connection.waiting.retain(|other| other != request);
+        let (wanted, request) =
+            outcome_of(event).expect("only outcomes are told to those who wait");
+        connection.waiting.retain(|(kind, other)| (*kind, other) != (wanted, request));
         let pushes = connection.wants_pushes();
         if blocks {
             connection.blocked = false;
@@ -267,7 +299,7 @@ impl Turns {
 
     fn tell_subscribers(&mut self, event: &Event, fed: bool) {
         let Some(event) = self.public(event) else { return };
-        let Some((kind, text)) = resp::event_as_json(&event) else { return };
+        let (kind, text) = resp::event_as_json(&event);
         for id in self.outbox.subscribers.clone() {
             if self.is_there(id) {
                 write(&mut self.connections[id.at], |writer| {
@@ -294,6 +326,11 @@ impl Connection {
     }
 }
 
+/// Whether the outcome comes later.
+fn waits(reply: &Reply) -> bool {
+    matches!(reply, Reply::Waiting(_) | Reply::Task(TaskReply::Waiting))
+}
+
 fn write(connection: &mut Connection, write: impl FnOnce(&mut keylatch_wire::Writer<'_>)) {
     let Speaks::Resp(session) = &connection.speaks else {
         unreachable!("only RESP is written so");
@@ -309,6 +346,13 @@ pub(super) fn no_room(connection: &Connection, answer: &Answer) -> Vec<u8> {
         | Answer::Http(http::Answer { kind: http::Kind::Lock(_), .. })
         | Answer::Enqueue(enqueue::Answer::Lock(_)) => {
             "the disk of the log is full: no new locks until there is room; releasing and renewing go on"
+        }
+        Answer::Resp(resp::Answer::Claim { .. } | resp::Answer::Create)
+        | Answer::Http(http::Answer {
+            kind: http::Kind::Claim(_) | http::Kind::Create { .. } | http::Kind::CreateMany(_),
+            ..
+        }) => {
+            "the disk of the log is full: no new tasks and no claims until there is room; updating, finishing and putting back go on"
         }
         _ => "the disk of the log is full, and so is its reserve: try again when there is room",
     };

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use keylatch_table::{
-    Answer as Found, Command, Event, LocksQuery, Query, Reply, Table, Target, Text,
+    Answer as Found, Command, Event, LocksQuery, Query, Reply, Table, Target, TaskAction,
+    TaskCommand, Text,
 };
 
 use super::Turns;
@@ -14,6 +15,7 @@ use crate::access::{
     self, Access, AccessError, AuditLog, Denied, Outcome, Principal, Record, Right, Rule,
 };
 use crate::listener::{Answer, Ask, Speaks, http, resp};
+use crate::outbox::Wanted;
 
 /// The access file as it was last read, and where refusals are written down.
 pub(crate) struct Guard {
@@ -139,8 +141,14 @@ impl Turns {
             }
         }
         // Whoever has no right to ask any more must not be granted what it asked for before.
-        for id in without {
-            self.propose(Command::Cancel(Target::Id(id)));
+        for (wanted, id) in without {
+            self.propose(match wanted {
+                Wanted::Locks => Command::Cancel(Target::Id(id)),
+                Wanted::Task => {
+                    let (pool, action) = ("".into(), TaskAction::Cancel);
+                    Command::Task(TaskCommand { id, pool, action })
+                }
+            });
         }
         // Whoever listens over HTTP comes again, and is judged then.
         self.feed.dismiss();
@@ -154,7 +162,7 @@ impl Turns {
             return match ask {
                 // Whatever may be said to everybody was decided by its listener.
                 Ask::Say(_) => ask,
-                Ask::Change(_, answer) | Ask::Question(_, answer) => {
+                Ask::Change(_, answer) | Ask::Changes(_, answer) | Ask::Question(_, answer) => {
                     self.record(guard, at, "ask", None, Outcome::Refused(LOG_IN.into()));
                     Ask::Say(connection.speaks.refusal(Some(&answer), "NOAUTH", LOG_IN))
                 }
@@ -164,6 +172,11 @@ impl Turns {
         let denied = match &ask {
             Ask::Say(_) => None,
             Ask::Change(command, _) => access::admit(principal, command, &*self.table.lock()).err(),
+            Ask::Changes(commands, _) => {
+                let table = self.table.lock();
+                let denied = |command| access::admit(principal, command, &*table).err();
+                commands.iter().find_map(denied)
+            }
             Ask::Question(queries, _) => {
                 queries.iter().find_map(|query| access::admit_query(principal, query).err())
             }
@@ -181,7 +194,10 @@ impl Turns {
             (Ask::Change(command, answer), Denied::NotYours) => {
                 Ask::Change(access::as_unknown(command), answer)
             }
-            (Ask::Change(_, answer) | Ask::Question(_, answer), denied) => {
+            (
+                Ask::Change(_, answer) | Ask::Changes(_, answer) | Ask::Question(_, answer),
+                denied,
+            ) => {
                 // What everyone is told whose id was used for something else, and nothing more.
                 let code = if denied == Denied::IdReused { "IDREUSED" } else { "NOPERM" };
                 Ask::Say(connection.speaks.refusal(Some(&answer), code, &denied.to_string()))
@@ -314,8 +330,10 @@ fn word(ask: &Ask) -> &'static str {
             Command::Cancel(_) => "CANCEL",
             Command::Revoke(..) => "REVOKE",
             Command::Keyed(_) => "DEL",
+            Command::Task(_) => "TASK",
             _ => "CHANGE",
         },
+        Ask::Changes(..) => "TASK",
         Ask::Question(..) => "LIST",
         Ask::Events(_) => "EVENTS",
         Ask::Say(_) => "SAY",

@@ -7,15 +7,15 @@ use super::{TaskReply, TaskState};
 use crate::board::deadlines::NEVER;
 use crate::error::{Error, What};
 use crate::lock::{long, long_ms};
-use crate::{Event, RequestId, Table, Text};
+use crate::{ClaimOutcome, Event, RequestId, Table, Text};
 
 impl Table {
     pub(crate) fn task(&mut self, command: TaskCommand, events: &mut Vec<Event>) -> TaskReply {
-        if let Err(error) = self.admit_id(&command.id) {
-            return TaskReply::Error(error);
-        }
         if command.action == TaskAction::Cancel {
             return self.cancel_claim(&command.id, events);
+        }
+        if let Err(error) = self.admit_id(&command.id) {
+            return TaskReply::Error(error);
         }
         let print = command.print();
         if let Some(answered) = self.tasks.answered(&command.id) {
@@ -33,6 +33,9 @@ impl Table {
             };
         }
         if let Err(error) = self.admit_task(&command) {
+            if let TaskAction::Claim(_) = command.action {
+                self.tally.count_claim(ClaimOutcome::Error);
+            }
             return TaskReply::Error(error);
         }
         let TaskCommand { id, pool, action } = command;
@@ -221,11 +224,12 @@ impl Table {
             named.into_iter().flat_map(|named| named.values().copied()).collect();
         for at in waiting {
             let claim = self.tasks.dequeue(at);
+            self.tally.count_claim(ClaimOutcome::Refused);
             events.push(Event::Task(TaskEvent::Refused(claim.id, pool.clone(), state)));
         }
     }
 
-    fn admit_task(&self, command: &TaskCommand) -> Result<(), Error> {
+    pub(super) fn admit_task(&self, command: &TaskCommand) -> Result<(), Error> {
         let settings = &self.settings;
         let name = |what, text: &str| match text.len() {
             0 => Err(Error::Empty(what)),

@@ -2,11 +2,11 @@
 //! and nobody who asks is served before those who wait.
 
 use super::store::{ClaimNode, TaskClaim};
-use super::{Claim, Claimed, TaskEvent, TaskReply, TaskState};
+use super::{Claim, Claimed, TaskAction, TaskCommand, TaskEvent, TaskReply, TaskState};
 use crate::board::deadlines::NEVER;
 use crate::error::{Error, What};
 use crate::lock::{left, long_ms};
-use crate::{Detach, Event, RequestId, Table, Text};
+use crate::{ClaimOutcome, Detach, Event, Party, RequestId, Table, Text};
 
 impl Table {
     pub(super) fn claim(
@@ -16,9 +16,12 @@ impl Table {
         claim: Claim,
         print: u64,
     ) -> TaskReply {
-        let wanted = match self.claimable(pool, claim.key.as_deref()) {
+        let wanted = match self.refuse_claim(pool, &claim) {
             Ok(wanted) => wanted,
-            Err(state) => return TaskReply::Refused(state),
+            Err(reply) => {
+                self.count_claim_refusal(&reply);
+                return reply;
+            }
         };
         let node = ClaimNode {
             id,
@@ -35,16 +38,72 @@ impl Table {
         if let Some(at) = wanted {
             return TaskReply::Claimed(self.take(at, node));
         }
-        if claim.wait_ms == 0 {
-            return TaskReply::Nothing;
-        }
-        let waiting = self.tasks.pool(pool).map_or(0, |pool| pool.waiting);
-        if waiting >= self.settings.claims {
-            return TaskReply::Error(Error::TooMany(What::Claims, self.settings.claims));
-        }
         let seq = self.next_seq();
         self.tasks.enqueue(ClaimNode { seq, ..node });
         TaskReply::Waiting
+    }
+
+    /// The task that a new claim takes, nothing if it is to wait, or why it gets none.
+    fn refuse_claim(&self, pool: &str, claim: &Claim) -> Result<Option<u32>, TaskReply> {
+        let wanted = self.claimable(pool, claim.key.as_deref()).map_err(TaskReply::Refused)?;
+        if wanted.is_some() {
+            return Ok(wanted);
+        }
+        if claim.wait_ms == 0 {
+            return Err(TaskReply::Nothing);
+        }
+        let waiting = self.tasks.pool(pool).map_or(0, |pool| pool.waiting);
+        if waiting >= self.settings.claims {
+            return Err(TaskReply::Error(Error::TooMany(What::Claims, self.settings.claims)));
+        }
+        Ok(None)
+    }
+
+    /// The answer to a task command if it is a refusal that nobody has to remember: then
+    /// [`Table::apply`] at this time would say the same and change nothing, so a driver can answer
+    /// without writing to its log. `None` for everything else, and when something has to end first.
+    pub fn task_refusal(&self, at: u64, command: &TaskCommand) -> Option<TaskReply> {
+        let now = self.now.max(at);
+        if self.next_deadline().is_some_and(|due| due <= now) {
+            return None;
+        }
+        if command.action == TaskAction::Cancel {
+            let waits = self.tasks.claim_of(&command.id).is_some();
+            return (!waits).then_some(TaskReply::Cancelled(false));
+        }
+        if let Err(error) = self.admit_id(&command.id) {
+            return Some(TaskReply::Error(error));
+        }
+        if self.knows_task(&command.id) {
+            return None;
+        }
+        if let Err(error) = self.admit_task(command) {
+            return Some(TaskReply::Error(error));
+        }
+        match &command.action {
+            TaskAction::Claim(claim) => self.refuse_claim(&command.pool, claim).err(),
+            _ => None,
+        }
+    }
+
+    /// A refusal of a claim that was answered without [`Table::apply`] counts too.
+    pub fn count_claim_refusal(&mut self, reply: &TaskReply) {
+        self.tally.count_claim(match reply {
+            TaskReply::Nothing => ClaimOutcome::Nothing,
+            TaskReply::Refused(_) => ClaimOutcome::Refused,
+            _ => ClaimOutcome::Error,
+        });
+    }
+
+    /// Whether a task command with this id was answered and that is remembered, or waits.
+    pub fn knows_task(&self, id: &RequestId) -> bool {
+        self.tasks.answered(id).is_some() || self.tasks.claim_of(id).is_some()
+    }
+
+    /// The pool and the worker of a claim that waits.
+    pub fn waiting_claim(&self, id: &RequestId) -> Option<(&Text, &Party)> {
+        let claim = self.tasks.claim(self.tasks.claim_of(id)?);
+        Some((&claim.pool, &claim.party))
     }
 
     /// The ready task that a claim would take; an error if it asks for one that is done or failed.
@@ -68,6 +127,7 @@ impl Table {
 
     /// Gives a ready task to a claim.
     fn take(&mut self, at: u32, node: ClaimNode) -> Claimed {
+        self.tally.count_claim(ClaimOutcome::Claimed);
         let (token, now) = (self.next_token(), self.now);
         let lease_ms = node.grace.map_or(node.lease_ms, |(grace_ms, _)| grace_ms);
         let end = if lease_ms == 0 { NEVER } else { now + lease_ms };
@@ -173,6 +233,7 @@ impl Table {
 
     fn withdraw_claim(&mut self, at: u32, events: &mut Vec<Event>) {
         let claim = self.tasks.dequeue(at);
+        self.tally.count_claim(ClaimOutcome::Cancelled);
         events.push(Event::Task(TaskEvent::Withdrawn(claim.id, claim.pool)));
     }
 
@@ -185,6 +246,7 @@ impl Table {
                 continue;
             }
             let claim = self.tasks.dequeue(at);
+            self.tally.count_claim(ClaimOutcome::TimedOut);
             events.push(Event::Task(TaskEvent::TimedOut(claim.id, claim.pool)));
         }
         while let Some(at) = self.tasks.due(self.now) {
@@ -200,6 +262,7 @@ impl Table {
                 key: task.key.clone(),
                 token: claim.token,
             }));
+            self.tally.lapsed += 1;
             let end = claim.end;
             self.tasks.change(at, self.now, |task| {
                 (task.state, task.ready, task.lapsed) = (TaskState::Free, end, true);

@@ -104,6 +104,27 @@ pub enum TaskState {
     Failed,
 }
 
+impl TaskState {
+    /// All states, in the order of their codes.
+    pub const ALL: [TaskState; 4] =
+        [TaskState::Free, TaskState::Claimed, TaskState::Done, TaskState::Failed];
+
+    /// As it is called everywhere.
+    pub fn word(self) -> &'static str {
+        match self {
+            TaskState::Free => "free",
+            TaskState::Claimed => "claimed",
+            TaskState::Done => "done",
+            TaskState::Failed => "failed",
+        }
+    }
+
+    /// The state that a word names, in upper or lower case.
+    pub fn from_word(word: &str) -> Option<TaskState> {
+        TaskState::ALL.into_iter().find(|state| state.word().eq_ignore_ascii_case(word))
+    }
+}
+
 /// The answer to a task command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TaskReply {

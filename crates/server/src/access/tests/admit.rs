@@ -4,7 +4,8 @@ use std::cell::Cell;
 
 use keylatch_table::{
     Checked, Claim, Command, Create, Detach, Entry, Keyed, KeyedOp, LocksQuery, Mode, Party,
-    PutBack, Query, Reply, Resource, Table, Target, TaskAction, TaskCommand, TasksQuery,
+    PutBack, Query, Reply, RequestId, Resource, Table, Target, TaskAction, TaskCommand, TaskReply,
+    TasksQuery, Text,
 };
 
 use super::{ask, lock, principal, table};
@@ -25,6 +26,17 @@ fn keyed(keys: &[&str]) -> Command {
     Command::Keyed(Keyed { keys, value: None, all: false, op: KeyedOp::Delete })
 }
 
+fn cancel_claim(id: &str) -> Command {
+    Command::Task(TaskCommand { id: id.into(), pool: "".into(), action: TaskAction::Cancel })
+}
+
+fn waiting_claim(id: &str, of: Option<&str>) -> Command {
+    let party = Party { principal: of.map(Into::into), ..Party::client("c") };
+    let claim = Claim { key: None, party, wait_ms: 9, lease_ms: 1 };
+    let action = TaskAction::Claim(claim);
+    Command::Task(TaskCommand { id: id.into(), pool: "p:5".into(), action })
+}
+
 /// A table with requests of mine, of somebody else, of nobody, all on `p:1` and the like.
 fn crowded() -> (Table, u64, u64) {
     let mut table = table();
@@ -32,6 +44,10 @@ fn crowded() -> (Table, u64, u64) {
     let theirs = lock(&mut table, Some("them"), "theirs", &[("p:2", Mode::Shared)]);
     lock(&mut table, None, "old", &[("p:3", Mode::Exclusive)]);
     lock(&mut table, None, "old-shared", &[("p:4", Mode::Shared)]);
+    for (id, of) in [("my-claim", Some(ME)), ("their-claim", Some("them")), ("old-claim", None)] {
+        let reply = table.apply(0, waiting_claim(id, of)).reply;
+        assert_eq!(reply, Reply::Task(TaskReply::Waiting));
+    }
     (table, mine, theirs)
 }
 
@@ -80,7 +96,10 @@ fn commands() -> Vec<(&'static str, Command, Option<Right>)> {
         ("put back", task(TaskAction::PutBack(checked(), PutBack::default())), exclusive),
         ("delete", task(TaskAction::Delete("k".into(), None)), exclusive),
         ("retry", task(TaskAction::Retry(None)), exclusive),
-        ("cancel claim", task(TaskAction::Cancel), exclusive),
+        ("cancel my claim", cancel_claim("my-claim"), None),
+        ("cancel their claim", cancel_claim("their-claim"), admin),
+        ("cancel an old claim", cancel_claim("old-claim"), exclusive),
+        ("cancel an unknown claim", cancel_claim("unknown"), None),
     ]
 }
 
@@ -242,6 +261,21 @@ fn aliases_belong_to_their_listener_and_promoting_still_needs_the_right() {
     assert_eq!(table.request(&Target::Alias("other".into())), []);
 }
 
+#[test]
+fn a_waiting_claim_of_another_is_neither_joined_nor_cancelled() {
+    let (mut table, ..) = crowded();
+    let who = principal(ME, "p: exclusive");
+    let join = |id| admit(&who, &waiting_claim(id, Some(ME)), &table);
+    assert_eq!(join("my-claim"), Ok(()));
+    assert_eq!(join("their-claim"), Err(Denied::IdReused));
+    assert_eq!(join("old-claim"), Ok(()));
+    let cancel = cancel_claim("their-claim");
+    assert_eq!(admit(&who, &cancel, &table), Err(Denied::NotYours));
+    let said = table.apply(0, as_unknown(cancel)).reply;
+    assert_eq!(said, Reply::Task(TaskReply::Cancelled(false)), "as of an unknown one");
+    assert!(table.waiting_claim(&"their-claim".into()).is_some());
+}
+
 /// Counts how often something is looked up.
 struct Counting<'a>(&'a Table, Cell<usize>);
 
@@ -254,6 +288,11 @@ impl Lookup for Counting<'_> {
     fn grant(&self, token: u64) -> Vec<Entry> {
         self.1.set(self.1.get() + 1);
         self.0.grant(token)
+    }
+
+    fn claim(&self, id: &RequestId) -> Option<(Text, Option<Text>)> {
+        self.1.set(self.1.get() + 1);
+        self.0.claim(id)
     }
 }
 

@@ -6,13 +6,13 @@ use keylatch_table::{
 use serde_json::{Map, Value, json};
 
 use super::problem::Problem;
-use super::{Answer, JSON, Kind, Meta, Session, body, write, write_problem};
+use super::{Answer, JSON, Kind, Meta, Session, body, tasks, write, write_problem};
 use crate::listener::resp::{cause, state};
 
 /// The answer to a change.
 pub(crate) fn write_answer(answer: &Answer, reply: &Reply, out: &mut Vec<u8>) {
     let done = |body: Value, out: &mut Vec<u8>| {
-        write(200, JSON, None, body.to_string().as_bytes(), answer.meta, out);
+        write(200, JSON, &[], body.to_string().as_bytes(), answer.meta, out);
     };
     let gone = |out: &mut Vec<u8>| {
         let text = "nothing is held or waited for under this id";
@@ -20,8 +20,9 @@ pub(crate) fn write_answer(answer: &Answer, reply: &Reply, out: &mut Vec<u8>) {
     };
     match (&answer.kind, reply) {
         (Kind::Lock(id), reply) => outcome(id, reply, answer.meta, out),
+        (_, Reply::Task(reply)) => tasks::write_answer(answer, reply, out),
         (_, Reply::Error(error)) => write_problem(&refused(*error), answer.meta, out),
-        (Kind::Release, Reply::Released) => write(204, JSON, None, b"", answer.meta, out),
+        (Kind::Release, Reply::Released) => write(204, JSON, &[], b"", answer.meta, out),
         (_, Reply::Renewed(lease_ms)) => {
             done(json!({"status": "renewed", "lease_ms": lease_ms}), out);
         }
@@ -61,7 +62,8 @@ pub(crate) fn write_outcome_of(event: &Event, session: &mut Session, out: &mut V
                 Problem::new(409, "cancelled", "the request was told to stop waiting".into());
             write_problem(&problem.with("id", id.to_string().into()), meta, out);
         }
-        Event::Lost { .. } | Event::Task(_) => unreachable!("not the outcome of a wait"),
+        Event::Task(event) => tasks::write_outcome_of(event, meta, out),
+        Event::Lost { .. } => unreachable!("not the outcome of a wait"),
     }
     meta
 }
@@ -70,7 +72,7 @@ pub(crate) fn write_outcome_of(event: &Event, session: &mut Session, out: &mut V
 pub(crate) fn write_still_waiting(session: &mut Session, out: &mut Vec<u8>) -> Meta {
     let Some(waiting) = session.waiting.take() else { return Meta::default() };
     let body = json!({"status": "waiting", "id": waiting.id.to_string()});
-    write(202, JSON, None, body.to_string().as_bytes(), waiting.meta, out);
+    write(202, JSON, &[], body.to_string().as_bytes(), waiting.meta, out);
     waiting.meta
 }
 
@@ -81,7 +83,7 @@ fn outcome(id: &RequestId, reply: &Reply, meta: Meta, out: &mut Vec<u8>) {
                 "status": "granted", "id": id.to_string(), "token": grant.token,
                 "lease_ms": grant.lease_ms, "waited_ms": grant.waited_ms,
             });
-            return write(200, JSON, None, body.to_string().as_bytes(), meta, out);
+            return write(200, JSON, &[], body.to_string().as_bytes(), meta, out);
         }
         Reply::Busy(by) => busy("busy", Some(id), by),
         Reply::Deadlock(Deadlock { blocker: by, cycle }) => {
@@ -124,7 +126,7 @@ fn blocker(by: &Blocker) -> Value {
     })
 }
 
-fn refused(error: Error) -> Problem {
+pub(super) fn refused(error: Error) -> Problem {
     let (status, code) = match error {
         Error::TooMany(..) => (429, "limit"),
         Error::IdReused | Error::AliasInUse => (409, "id_reused"),
@@ -134,15 +136,15 @@ fn refused(error: Error) -> Problem {
     Problem::new(status, code, error.to_string())
 }
 
-/// The answer to questions.
-pub(crate) fn write_found(answer: &Answer, found: &[Found], out: &mut Vec<u8>) {
+/// The answer to questions, at this table time.
+pub(crate) fn write_found(answer: &Answer, found: &[Found], now: u64, out: &mut Vec<u8>) {
     match (&answer.kind, found) {
         (Kind::List(limit), [Found::Entries(entries)]) => {
             let locks = requests(entries);
             let full = locks.len() == *limit;
             let next = entries.last().filter(|_| full).map(|entry| entry.seq);
             let body = json!({"locks": locks, "next_cursor": next});
-            write(200, JSON, None, body.to_string().as_bytes(), answer.meta, out);
+            write(200, JSON, &[], body.to_string().as_bytes(), answer.meta, out);
         }
         (Kind::Show { if_none_match }, [Found::Entries(entries)]) => {
             let Some(first) = entries.first() else {
@@ -153,18 +155,18 @@ pub(crate) fn write_found(answer: &Answer, found: &[Found], out: &mut Vec<u8>) {
             // Weak: times in it go on.
             let etag = format!("W/\"{}-{}\"", first.seq, first.token);
             if if_none_match.as_deref() == Some(etag.as_str()) {
-                return write(304, JSON, Some(("ETag", &etag)), b"", answer.meta, out);
+                return write(304, JSON, &[("ETag", &etag)], b"", answer.meta, out);
             }
             let body = Value::Object(requests(entries).remove(0)).to_string();
-            write(200, JSON, Some(("ETag", &etag)), body.as_bytes(), answer.meta, out);
+            write(200, JSON, &[("ETag", &etag)], body.as_bytes(), answer.meta, out);
         }
         (Kind::Owners, [Found::Owners(owners)]) => {
             let owner = |(owner, requests): &(_, u64)| json!({"owner": AsRef::<str>::as_ref(owner), "requests": requests});
             let owners: Vec<Value> = owners.iter().map(owner).collect();
             let body = json!({ "owners": owners }).to_string();
-            write(200, JSON, None, body.as_bytes(), answer.meta, out);
+            write(200, JSON, &[], body.as_bytes(), answer.meta, out);
         }
-        (kind, _) => unreachable!("not a question: {kind:?}"),
+        _ => tasks::write_found(answer, found, now, out),
     }
 }
 

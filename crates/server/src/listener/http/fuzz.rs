@@ -1,12 +1,12 @@
 //! The body of the fuzz target `http`: head, path, query, JSON and ids, down to the table and back.
 //! It panics if it finds something wrong.
 
-use keylatch_table::{Command, Reply, Settings, Table};
+use keylatch_table::{Command, Reply, Settings, Table, TaskReply};
 use parking_lot::Mutex;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
-use super::{HEAD_BYTES, Session, write_answer, write_found};
+use super::{HEAD_BYTES, Session, write_answer, write_answers, write_found};
 use crate::listener::resp::Changes;
 use crate::listener::{Answer, Ask, Read};
 use crate::metrics::Syncs;
@@ -86,17 +86,23 @@ fn answer(ask: Ask, table: &Mutex<Table>) -> Option<String> {
             let again = Command::decode(&command.encode());
             assert_eq!(again.as_ref(), Ok(&command), "in the log");
             let reply = table.lock().apply(0, command).reply;
-            if let Reply::Waiting(_) = reply {
+            if let Reply::Waiting(_) | Reply::Task(TaskReply::Waiting) = reply {
                 return None;
             }
             write_answer(&answer, &reply, &mut out);
         }
+        Ask::Changes(commands, Answer::Http(answer)) => {
+            let mut table = table.lock();
+            let replies: Vec<Reply> =
+                commands.into_iter().map(|command| table.apply(0, command).reply).collect();
+            write_answers(&Answer::Http(answer), &replies, &mut out);
+        }
         Ask::Question(queries, Answer::Http(answer)) => {
             let table = table.lock();
             let found: Vec<_> = queries.iter().map(|query| table.query(0, query)).collect();
-            write_found(&answer, &found, &mut out);
+            write_found(&answer, &found, table.now(), &mut out);
         }
-        Ask::Change(..) | Ask::Question(..) => unreachable!("asked over HTTP"),
+        Ask::Change(..) | Ask::Changes(..) | Ask::Question(..) => unreachable!("asked over HTTP"),
     }
     Some(check(&out, "answers"))
 }

@@ -12,13 +12,14 @@ mod head;
 mod openapi;
 mod problem;
 mod route;
+mod tasks;
 
 #[cfg(feature = "fuzzing")]
 pub use fuzz::fuzz;
 
 use std::time::Instant;
 
-use keylatch_table::RequestId;
+use keylatch_table::{RequestId, Text};
 
 use super::{Answer as AnyAnswer, Ask, Read};
 use crate::listener::resp::Changes;
@@ -27,6 +28,7 @@ pub(crate) use answer::{write_answer, write_found, write_outcome_of, write_still
 pub(crate) use head::HEAD_BYTES;
 use head::{Head, Method};
 pub(crate) use problem::Problem;
+pub(crate) use tasks::write_answers;
 
 /// One connection's state: the answer that it waits for.
 #[derive(Default)]
@@ -65,6 +67,7 @@ pub(crate) struct Answer {
 }
 
 #[derive(Clone, Debug)]
+#[allow(dead_code)] // until there are routes to tasks
 pub(crate) enum Kind {
     Lock(RequestId),
     Release,
@@ -78,6 +81,23 @@ pub(crate) enum Kind {
         if_none_match: Option<String>,
     },
     Owners,
+    Claim(RequestId),
+    /// A task with this pool and key.
+    Create {
+        pool: Text,
+        key: Text,
+    },
+    /// Tasks with these keys.
+    CreateMany(Vec<Text>),
+    /// Any other change to tasks.
+    Task,
+    /// One task, unless it is this version still.
+    ShowTask {
+        if_none_match: Option<String>,
+    },
+    /// How many at most.
+    Tasks(usize),
+    Pools,
 }
 
 /// Events from behind this one on, or from now on.
@@ -142,6 +162,7 @@ impl Session {
                 changes.close = meta.close;
                 let mut out = Vec::new();
                 let etag = text.etag.as_deref().map(|etag| ("ETag", etag));
+                let etag = etag.as_slice();
                 if text.etag.is_some() && text.etag == head.if_none_match {
                     write(304, text.kind, etag, b"", meta, &mut out);
                 } else {
@@ -185,7 +206,7 @@ pub(crate) const EVENTS_HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/ev
 
 fn write_problem(problem: &Problem, meta: Meta, out: &mut Vec<u8>) {
     let allow = problem.allow.as_deref().map(|methods| ("Allow", methods));
-    write(problem.status, PROBLEM, allow, &problem.body(), meta, out);
+    write(problem.status, PROBLEM, allow.as_slice(), &problem.body(), meta, out);
 }
 
 const JSON: &str = "application/json";
@@ -195,7 +216,7 @@ const PROBLEM: &str = "application/problem+json";
 fn write(
     status: u16,
     kind: &str,
-    header: Option<(&str, &str)>,
+    headers: &[(&str, &str)],
     body: &[u8],
     meta: Meta,
     out: &mut Vec<u8>,
@@ -205,8 +226,8 @@ fn write(
     out.extend_from_slice(number.format(status).as_bytes());
     out.push(b' ');
     out.extend_from_slice(reason(status).as_bytes());
-    if let Some((name, value)) = header {
-        for part in ["\r\n", name, ": ", value] {
+    for (name, value) in headers {
+        for part in ["\r\n", *name, ": ", *value] {
             out.extend_from_slice(part.as_bytes());
         }
     }
@@ -241,6 +262,7 @@ fn write(
 fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",
+        201 => "Created",
         202 => "Accepted",
         204 => "No Content",
         304 => "Not Modified",
@@ -252,9 +274,11 @@ fn reason(status: u16) -> &'static str {
         409 => "Conflict",
         410 => "Gone",
         411 => "Length Required",
+        412 => "Precondition Failed",
         413 => "Content Too Large",
         415 => "Unsupported Media Type",
         421 => "Misdirected Request",
+        428 => "Precondition Required",
         429 => "Too Many Requests",
         431 => "Request Header Fields Too Large",
         503 => "Service Unavailable",

@@ -2,13 +2,19 @@
 
 use keylatch_table::{
     Answer as Found, Blocker, Cause, Deadlock, Entry, Error, Field, Grant, Reply, RequestId, State,
+    Text,
 };
 use keylatch_wire::Writer;
+
+use super::tasks;
 
 /// Which command is answered, where the table's reply alone does not say how.
 #[derive(Clone, Debug)]
 pub(crate) enum Answer {
-    Lock { id: RequestId, asynchronous: bool },
+    Lock {
+        id: RequestId,
+        asynchronous: bool,
+    },
     Set,
     Unlock(RequestId),
     Cancel,
@@ -20,12 +26,25 @@ pub(crate) enum Answer {
     Get,
     Exists,
     Pttl,
+    Claim {
+        id: RequestId,
+        asynchronous: bool,
+    },
+    Create,
+    /// Any other change to tasks.
+    Task,
+    TaskEntry,
+    Tasks,
+    /// Of this pool, or of all.
+    Counts(Option<Text>),
 }
 
 /// The answer to a change.
 pub(crate) fn write_answer(answer: &Answer, reply: &Reply, writer: &mut Writer<'_>) {
     match (answer, reply) {
         (_, Reply::Error(error)) => write_error(*error, writer),
+        (Answer::Claim { id, .. }, Reply::Task(reply)) => tasks::write_claim(id, reply, writer),
+        (_, Reply::Task(reply)) => tasks::write_reply(reply, writer),
         (Answer::Set, Reply::Granted(_)) => writer.simple("OK"),
         (Answer::Set, _) => writer.null(),
         (Answer::Lock { id, .. }, reply) => write_outcome(id, reply, writer),
@@ -133,8 +152,8 @@ pub(crate) fn write_error(error: Error, writer: &mut Writer<'_>) {
     writer.error(code, &error.to_string());
 }
 
-/// The answer to questions.
-pub(crate) fn write_found(answer: &Answer, found: &[Found], writer: &mut Writer<'_>) {
+/// The answer to questions, at this table time.
+pub(crate) fn write_found(answer: &Answer, found: &[Found], now: u64, writer: &mut Writer<'_>) {
     let keys = || {
         found.iter().map(|found| match found {
             Found::Key(holder) => holder.as_ref(),
@@ -148,6 +167,9 @@ pub(crate) fn write_found(answer: &Answer, found: &[Found], writer: &mut Writer<
             for entry in entries {
                 write_entry(entry, writer);
             }
+        }
+        Answer::TaskEntry | Answer::Tasks | Answer::Counts(_) => {
+            tasks::write_found(answer, found, now, writer);
         }
         Answer::Exists => writer.unsigned(keys().flatten().count() as u64),
         Answer::Get => match keys().next().flatten() {
@@ -214,27 +236,27 @@ pub(crate) fn cause(cause: Cause) -> &'static str {
     }
 }
 
-fn status(word: &str, writer: &mut Writer<'_>) {
+pub(super) fn status(word: &str, writer: &mut Writer<'_>) {
     text("status", word, writer);
 }
 
-fn text(name: &str, value: &str, writer: &mut Writer<'_>) {
+pub(super) fn text(name: &str, value: &str, writer: &mut Writer<'_>) {
     writer.bulk(name.as_bytes());
     writer.bulk(value.as_bytes());
 }
 
-fn request_id(id: &RequestId, writer: &mut Writer<'_>) {
+pub(super) fn request_id(id: &RequestId, writer: &mut Writer<'_>) {
     writer.bulk(b"id");
     writer.bulk_with(id.text_len(), |out| id.append_to(out));
 }
 
-fn number(name: &str, value: u64, writer: &mut Writer<'_>) {
+pub(super) fn number(name: &str, value: u64, writer: &mut Writer<'_>) {
     writer.bulk(name.as_bytes());
     writer.unsigned(value);
 }
 
 /// No lease is -1.
-fn lease(name: &str, value: Option<u64>, writer: &mut Writer<'_>) {
+pub(super) fn lease(name: &str, value: Option<u64>, writer: &mut Writer<'_>) {
     writer.bulk(name.as_bytes());
     match value {
         Some(value) => writer.unsigned(value),

@@ -5,6 +5,7 @@ use keylatch_wire::Writer;
 use serde_json::{Value, json};
 
 use super::answer::{cause, write_grant, write_refusal};
+use super::tasks;
 
 /// `keylatch granted {map}`, `keylatch lost {map}`, or the refusal of an `ASYNC` request.
 pub(crate) fn write_push(event: &Event, writer: &mut Writer<'_>) {
@@ -44,7 +45,10 @@ pub(crate) fn write_push(event: &Event, writer: &mut Writer<'_>) {
             begin("cancelled");
             write_outcome_of(event, writer);
         }
-        Event::Task(_) => unreachable!("tasks have no connection here yet"),
+        Event::Task(event) => {
+            begin(tasks::word(event));
+            tasks::write_outcome_of(event, writer);
+        }
     }
 }
 
@@ -58,12 +62,13 @@ pub(crate) fn write_outcome_of(event: &Event, writer: &mut Writer<'_>) {
             super::write_outcome(id, &reply, writer);
         }
         Event::Withdrawn { id, .. } => write_refusal("cancelled", id, None, writer),
-        Event::Lost { .. } | Event::Task(_) => unreachable!("not the outcome of a wait"),
+        Event::Task(event) => tasks::write_outcome_of(event, writer),
+        Event::Lost { .. } => unreachable!("not the outcome of a wait"),
     }
 }
 
 /// An event as subscribers get it.
-pub(crate) fn event_as_json(event: &Event) -> Option<(&'static str, String)> {
+pub(crate) fn event_as_json(event: &Event) -> (&'static str, String) {
     let about = |about: &keylatch_table::About| {
         let resource = |part: &Part| json!({"resource": part.resource.to_string(), "mode": part.mode.letter()});
         json!({
@@ -105,7 +110,7 @@ pub(crate) fn event_as_json(event: &Event) -> Option<(&'static str, String)> {
                 "reason": reason.as_deref(), "request": about(what),
             }),
         ),
-        Event::Task(_) => return None,
+        Event::Task(event) => tasks::event_as_json(event),
     };
-    Some((kind, value.to_string()))
+    (kind, value.to_string())
 }

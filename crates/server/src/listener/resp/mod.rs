@@ -2,6 +2,7 @@
 
 mod answer;
 mod events;
+mod tasks;
 
 use keylatch_table::{Acquire, Command, Extra, Keyed, KeyedOp, Party, Query, Resource, Target};
 use keylatch_wire::{
@@ -14,6 +15,7 @@ use crate::turn::{Context, LOG_IN};
 
 pub(crate) use answer::{Answer, cause, state, write_answer, write_found, write_outcome};
 pub(crate) use events::{event_as_json, write_outcome_of, write_push};
+pub(crate) use tasks::page;
 
 /// The channel on which all events can be had.
 pub(crate) const EVENTS: &str = "keylatch:events";
@@ -99,6 +101,10 @@ impl Session {
             Request::Revoke(token, reason) => {
                 change(Command::Revoke(token, reason.into()), Answer::Revoke(token))
             }
+            Request::Task(request) => match tasks::ask(request, context, changes) {
+                Ok(ask) => ask,
+                Err(text) => Ask::Say(self.say(|writer| writer.error("BADARG", &text))),
+            },
             Request::Locks(query) => question(vec![Query::Locks(query)], Answer::Locks),
             Request::Key(request) => key_ask(request),
             other => Ask::Say(self.own(other, context, changes)),
