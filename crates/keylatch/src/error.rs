@@ -115,7 +115,7 @@ pub enum TaskError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClaimError {
     /// The task that was asked for is done or failed and will not become free.
-    #[error("the task is {}", state(*.0))]
+    #[error("the task is {}", .0.word())]
     Refused(TaskState),
     /// The claim was told to stop waiting.
     #[error("cancelled")]
@@ -138,7 +138,7 @@ pub enum ChangeError {
     #[error("there is no such task")]
     NotFound,
     /// A task that is done or failed is not put back.
-    #[error("the task is {}", state(*.0))]
+    #[error("the task is {}", .0.word())]
     Refused(TaskState),
     /// As with every command.
     #[error(transparent)]
@@ -178,13 +178,4 @@ fn show(blocker: &Blocker) -> String {
     };
     let (seconds, tenths) = (blocker.held_ms / 1_000, blocker.held_ms / 100 % 10);
     format!("{} {state} ({}, for {seconds}.{tenths} s)", blocker.owner, blocker.mode.letter())
-}
-
-fn state(state: TaskState) -> &'static str {
-    match state {
-        TaskState::Free => "free",
-        TaskState::Claimed => "claimed",
-        TaskState::Done => "done",
-        TaskState::Failed => "failed",
-    }
 }

@@ -94,12 +94,7 @@ impl Opened {
     }
 
     /// Locks only.
-    #[cfg(any(
-        feature = "etcd",
-        feature = "postgres",
-        feature = "redis",
-        feature = "sqlite"
-    ))]
+    #[cfg(any(feature = "etcd", feature = "postgres", feature = "redis", feature = "sqlite"))]
     fn without_tasks(scheme: &str, strategy: impl Strategy + 'static) -> Opened {
         Opened { locks: Arc::new(strategy), tasks: Arc::new(no_tasks::NoTasks::new(scheme)) }
     }

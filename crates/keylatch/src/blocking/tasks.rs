@@ -201,6 +201,11 @@ impl Claim {
     pub fn put_back(self) -> PutBackTask {
         PutBackTask::of_claim(self.0)
     }
+
+    /// Gives the task back unchanged; see [`crate::Claim::release`].
+    pub fn release(self) -> Result<(), ChangeError> {
+        wait(self.0.release())
+    }
 }
 
 impl fmt::Debug for Claim {

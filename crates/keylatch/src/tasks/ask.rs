@@ -8,6 +8,7 @@ use keylatch_table::{
 };
 
 use super::claim::Claim;
+use super::keep::SHORTEST_MS;
 use super::{PAUSE, REPEAT, Tasks, strange};
 use crate::ask::{Futures, WEEK, ms, new_id};
 use crate::clock::Moment;
@@ -151,9 +152,9 @@ impl Drop for Withdraw {
     }
 }
 
-/// The shortest lease there is: nobody works on it, so no attempt is counted.
+/// Nobody works on it: it is free after the shortest lease, and no attempt is counted.
 async fn free(tasks: &Tasks, claimed: Claimed) {
     let checked = Checked { key: claimed.key, version: claimed.version };
     // If this fails its lease ends later.
-    drop(tasks.change(TaskAction::Update(checked, None, Some(1))).await);
+    drop(tasks.change(TaskAction::Update(checked, None, Some(SHORTEST_MS))).await);
 }

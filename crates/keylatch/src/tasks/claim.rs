@@ -139,6 +139,14 @@ impl Claim {
         PutBackTask::of_claim(self)
     }
 
+    /// Gives the task back unchanged: it is free at once, and no attempt is counted. For a worker that
+    /// ends before it could do anything.
+    ///
+    /// If the future is dropped after its first poll, this may have happened or not.
+    pub async fn release(self) -> Result<(), ChangeError> {
+        self.keep.change(Change::Free).await.map(drop)
+    }
+
     pub(super) async fn back(self, back: PutBack) -> Result<Back, ChangeError> {
         Back::from_reply(self.keep.change(Change::PutBack(back)).await?)
     }

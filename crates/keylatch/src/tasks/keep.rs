@@ -25,6 +25,9 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_s
 /// Sleep does not count suspend, so it is never longer than this.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// The shortest lease there is.
+pub(super) const SHORTEST_MS: u64 = 1;
+
 /// Why a claim may not be this worker's any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -56,6 +59,8 @@ pub(super) enum Change {
     Update(Option<Body>),
     Finish,
     PutBack(PutBack),
+    /// Let the lease end now.
+    Free,
 }
 
 pub(super) struct Keep {
@@ -191,6 +196,7 @@ impl Keep {
             Change::Update(body) => TaskAction::Update(checked, body, Some(ms(self.lease))),
             Change::Finish => TaskAction::Finish(checked),
             Change::PutBack(back) => TaskAction::PutBack(checked, back),
+            Change::Free => TaskAction::Update(checked, None, Some(SHORTEST_MS)),
         };
         let command = self.tasks.command(new_id(), action);
         self.carry_out(&mut unsure, command).await

@@ -94,12 +94,8 @@ impl Claims {
 
     /// Those whose wait ended before then are told so.
     pub(super) fn give_up(&mut self, ended: impl Fn(Instant) -> bool, text: &str) {
-        let over: Vec<RequestId> = self
-            .0
-            .iter()
-            .filter(|(_, wait)| ended(wait.end))
-            .map(|(id, _)| id.clone())
-            .collect();
+        let over: Vec<RequestId> =
+            self.0.iter().filter(|(_, wait)| ended(wait.end)).map(|(id, _)| id.clone()).collect();
         for wait in over.iter().filter_map(|id| self.0.remove(id)).collect::<Vec<_>>() {
             wait.done(Err(TaskError::Unknown(text.into())));
         }
