@@ -112,7 +112,7 @@ impl Locks {
 
     /// What happens from now on to those who wait, and to those who lose what they hold.
     pub fn watch(&self) -> Result<Watch, ListError> {
-        wait(self.0.watch()).map(Watch)
+        wait(self.0.watch()).map(Watch::new)
     }
 
     /// Waits until every release so far has been answered. Dropped guards release in the background,
@@ -151,6 +151,10 @@ impl Ask {
 pub struct Watch(crate::Watch);
 
 impl Watch {
+    fn new(watch: crate::Watch) -> Watch {
+        Watch(watch)
+    }
+
     /// The next event, if one comes in time.
     pub fn next_within(&mut self, time: Duration) -> Option<Event> {
         wait(async { tokio::time::timeout(time, self.0.next()).await.ok().flatten() })

@@ -44,7 +44,7 @@ pub use error::{
     ChangeError, ClaimError, ConnectError, ListError, LockError, PromoteError, RenewError,
     RunError, TaskError,
 };
-pub use event::{Event, Subject, Watch};
+pub use event::{ClaimEvent, Event, Subject, TaskEvent, Watch};
 pub use fence::{Fence, Stale};
 pub use guard::{Guard, Lost, Released};
 pub use key::{IntoKey, resource};

@@ -178,9 +178,10 @@ impl Locks {
         self.0.submit_task(|tasks| tasks.pools(None)).await
     }
 
-    /// What happens from now on to those who wait, and to those who lose what they hold.
+    /// What happens from now on to those who wait, and to those who lose what they hold; also to claims
+    /// of tasks.
     pub async fn watch(&self) -> Result<Watch, ListError> {
-        Ok(Watch(self.0.submit(|strategy| strategy.watch()).await?))
+        Ok(Watch::new(self.0.submit(|strategy| strategy.watch()).await?, None))
     }
 
     /// Waits until every release so far has been answered. Dropped guards release in the background,

@@ -19,6 +19,7 @@ use keylatch_table::{Checked, PoolCounts, RequestId, TaskAction, TaskCommand, Ta
 use crate::ask::{Futures, new_id};
 use crate::clock::Moment;
 use crate::error::{ChangeError, ListError, TaskError};
+use crate::event::Watch;
 use crate::locks::Inner;
 pub use ask::ClaimTask;
 pub use change::{Back, PutBackTask, UpdateTask, Updated};
@@ -160,6 +161,11 @@ impl<For> Tasks<For> {
         Ok(pools.into_iter().next().unwrap_or_else(none))
     }
 
+    pub(crate) async fn watch_pool(&self) -> Result<Watch, ListError> {
+        let events = self.locks.submit(|strategy| strategy.watch()).await?;
+        Ok(Watch::new(events, Some(self.pool.clone())))
+    }
+
     /// Frees failed tasks again.
     pub(crate) async fn retry_failed(&self, key: Option<&str>) -> Result<u64, TaskError> {
         match self.carry_out(TaskAction::Retry(key.map(Into::into))).await? {
@@ -204,6 +210,12 @@ impl Tasks {
     /// Removes a task if it still has this version.
     pub async fn delete_version(&self, key: &str, version: u64) -> Result<(), ChangeError> {
         self.remove(key, Some(version)).await
+    }
+
+    /// What happens from now on to claims of this pool that wait, and to those whose lease runs out. What
+    /// a command is told at once is not among it.
+    pub async fn watch(&self) -> Result<Watch, ListError> {
+        self.watch_pool().await
     }
 
     /// How many tasks there are in each state, and how many claims wait.

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use common::{Place, SOON, eventually};
 use keylatch::{
-    ChangeError, Claim, ClaimError, ListError, Locks, LostClaim, PoolCounts, TaskError, TaskState,
-    Tasks,
+    ChangeError, Claim, ClaimError, ClaimEvent, Event, ListError, Locks, LostClaim, PoolCounts,
+    TaskError, TaskState, Tasks, Watch,
 };
 
 macro_rules! conformance {
@@ -75,6 +75,7 @@ conformance!(
         lists_show_tasks_and_counts_their_states,
         pools_are_apart,
         bad_commands_are_refused_with_a_reason,
+        what_happens_to_claims_is_told,
         every_task_is_done_once_by_many_workers,
     ]
 );
@@ -543,15 +544,15 @@ async fn dropping_a_waiting_claim_leaves_nothing_behind(locks: Locks) {
         // Before, while and after it gets the task.
         let (_, created) = tokio::join!(async { waiting.abort() }, create.into_future());
         created.unwrap();
-        drop(waiting.await);
+        let withdrawn = waiting.await.is_err();
         eventually(async || tasks.counts().await.unwrap().waiting == 0).await;
         locks.close().await;
-        // It is nobody's, or free again at once; or it was given to one that was dropped as a claim.
-        eventually(async || {
-            let counts = tasks.counts().await.unwrap();
-            counts.claimed == 0 || counts.waiting == 0 && counts.ready + counts.claimed == 1
-        })
-        .await;
+        if withdrawn {
+            // It never got the task, or has given it back at once, and that counts as no attempt.
+            eventually(async || tasks.counts().await.unwrap().ready == 1).await;
+            let task = tasks.get(&format!("k{round}")).await.unwrap().unwrap();
+            assert_eq!(task.attempts, 0);
+        }
         tasks.delete(&format!("k{round}")).await.unwrap();
     }
 }
@@ -658,6 +659,35 @@ async fn bad_commands_are_refused_with_a_reason(locks: Locks) {
     let refused = claim.put_back().error(long).await;
     assert!(matches!(refused, Err(ChangeError::Task(TaskError::Invalid(_)))), "{refused:?}");
     assert_eq!(state(&tasks, "a").await, TaskState::Claimed);
+}
+
+async fn what_happens_to_claims_is_told(locks: Locks) {
+    let tasks = locks.tasks("pool");
+    let watch = tasks.watch().await;
+    if !locks.capabilities().watch {
+        let Err(ListError::Refused(text)) = watch else { panic!("it watches") };
+        return assert!(text.contains("does not tell what happens"), "{text}");
+    }
+    let mut watch = watch.unwrap();
+    assert!(locks.tasks("other").claim().wait(Duration::from_millis(1)).await.unwrap().is_none());
+    assert!(tasks.claim().wait(Duration::from_millis(20)).await.unwrap().is_none());
+    let next = async |watch: &mut Watch| match watch.next().await {
+        Some(Event::Task(event)) => event.what,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(next(&mut watch).await, ClaimEvent::TimedOut, "nothing of other pools");
+    let waiting = tokio::spawn(tasks.claim().wait(SOON).into_future());
+    eventually(async || tasks.counts().await.unwrap().waiting == 1).await;
+    tasks.create("a").await.unwrap();
+    let claim = waiting.await.unwrap().unwrap().unwrap();
+    let told = next(&mut watch).await;
+    assert!(
+        matches!(told, ClaimEvent::Claimed { token, .. } if token == claim.token()),
+        "{told:?}"
+    );
+    let (key, token) = (claim.key().clone(), claim.token());
+    tasks.update("a", claim.version()).lease(Duration::from_millis(1)).await.unwrap();
+    assert_eq!(next(&mut watch).await, ClaimEvent::Lapsed { key, token });
 }
 
 async fn every_task_is_done_once_by_many_workers(locks: Locks) {

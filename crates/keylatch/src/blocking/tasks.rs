@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::background::wait;
-use super::{Locks, Threads};
+use super::{Locks, Threads, Watch};
 use crate::error::{ChangeError, ClaimError, ListError, TaskError};
 use crate::tasks::{self, Back, LostClaim, Task, Updated};
 use crate::{Body, PoolCounts};
@@ -74,6 +74,11 @@ impl Tasks {
     /// Removes a task if it still has this version.
     pub fn delete_version(&self, key: &str, version: u64) -> Result<(), ChangeError> {
         wait(self.remove(key, Some(version)))
+    }
+
+    /// What happens from now on to claims of this pool; see [`crate::Tasks::watch`].
+    pub fn watch(&self) -> Result<Watch, ListError> {
+        wait(self.watch_pool()).map(Watch::new)
     }
 
     /// How many tasks there are in each state, and how many claims wait.
