@@ -1,10 +1,10 @@
-//! What Prometheus reads. Labels never have keys or owners: there is no end to those.
+//! What Prometheus reads. Labels never have keys, pools or owners: there is no end to those.
 
 #![allow(clippy::cast_precision_loss)] // it reads doubles
 
 use std::fmt::Write;
 
-use keylatch_table::{Mode, Outcome, Stats, Tally, Times};
+use keylatch_table::{ClaimOutcome, Mode, Outcome, PoolCounts, Stats, Tally, Times};
 
 use crate::listener::resp::cause;
 
@@ -40,15 +40,16 @@ impl Syncs {
 }
 
 /// All of them as text.
-pub(crate) fn render(stats: &Stats, tally: &Tally, about: &About<'_>) -> String {
+pub(crate) fn render(
+    stats: &Stats,
+    pools: &[PoolCounts],
+    tally: &Tally,
+    about: &About<'_>,
+) -> String {
     let mut text = String::with_capacity(8 * 1024);
     let mut metric = |name: &str, kind: &str, help: &str, values: &[(String, u64)]| {
-        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
-        for (labels, value) in values {
-            let _ = writeln!(text, "{name}{labels} {value}");
-        }
+        write_metric(&mut text, name, kind, help, values);
     };
-    let plain = |value: u64| [(String::new(), value)];
     let version = env!("CARGO_PKG_VERSION");
     metric(
         "keylatch_build_info",
@@ -103,6 +104,7 @@ pub(crate) fn render(stats: &Stats, tally: &Tally, about: &About<'_>) -> String 
             &plain(about.syncs.commands),
         );
     }
+    render_tasks(stats, pools, tally, &mut text);
     histogram(
         &mut text,
         "keylatch_wait_seconds",
@@ -128,6 +130,53 @@ pub(crate) fn render(stats: &Stats, tally: &Tally, about: &About<'_>) -> String 
         );
     }
     text
+}
+
+fn write_metric(text: &mut String, name: &str, kind: &str, help: &str, values: &[(String, u64)]) {
+    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    for (labels, value) in values {
+        let _ = writeln!(text, "{name}{labels} {value}");
+    }
+}
+
+/// A value without labels.
+fn plain(value: u64) -> [(String, u64); 1] {
+    [(String::new(), value)]
+}
+
+fn render_tasks(stats: &Stats, pools: &[PoolCounts], tally: &Tally, text: &mut String) {
+    let mut metric = |name: &str, kind: &str, help: &str, values: &[(String, u64)]| {
+        write_metric(text, name, kind, help, values);
+    };
+    let total = |count: fn(&PoolCounts) -> u64| pools.iter().map(count).sum::<u64>();
+    let states = [
+        ("ready", total(|pool| pool.ready)),
+        ("delayed", total(|pool| pool.delayed)),
+        ("claimed", total(|pool| pool.claimed)),
+        ("done", total(|pool| pool.done)),
+        ("failed", total(|pool| pool.failed)),
+    ];
+    metric(
+        "keylatch_tasks",
+        "gauge",
+        "Tasks of all pools by their state.",
+        &states.map(|(state, count)| (format!("{{state=\"{state}\"}}"), count)),
+    );
+    metric("keylatch_task_bytes", "gauge", "Bytes of all tasks.", &plain(stats.task_bytes));
+    metric("keylatch_claims_waiting", "gauge", "Claims that wait.", &plain(stats.claims));
+    metric(
+        "keylatch_claims_total",
+        "counter",
+        "Requests for a task by how they came out.",
+        &ClaimOutcome::ALL
+            .map(|outcome| (format!("{{outcome=\"{}\"}}", outcome.word()), tally.claims(outcome))),
+    );
+    metric(
+        "keylatch_claims_lapsed_total",
+        "counter",
+        "Claims whose lease ran out.",
+        &plain(tally.lapsed),
+    );
 }
 
 fn histogram(text: &mut String, name: &str, help: &str, times: &Times) {

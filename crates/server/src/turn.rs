@@ -323,6 +323,7 @@ impl Turns {
             let mut context = Context {
                 frame_bytes: self.config.frame_bytes,
                 owner_bytes: self.config.settings.owner_bytes,
+                key_bytes: self.config.settings.task_key_bytes,
                 connection: connection.id,
                 hosts: &self.config.http_hosts,
                 about: metrics::About {

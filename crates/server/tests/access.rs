@@ -723,3 +723,103 @@ fn refusals_and_revocations_are_written_down_without_secrets() {
         assert!(!text.contains(token.reveal().rsplit('_').next().unwrap()));
     }
 }
+
+#[test]
+fn tasks_need_rights_on_their_pool() {
+    let place = Place::new(EVERYONE);
+    let server = place.server();
+    let mut root = place.resp(&server, "root");
+    for pool in ["a:p", "b:p"] {
+        assert!(root.say(&format!("TASK CREATE {pool} k")).starts_with("status=created"));
+    }
+    let change = "TASK CREATE a:p k";
+    let changes = [
+        change,
+        "TASK CLAIM a:p KEY none",
+        "TASK UPDATE a:p k VERSION 1",
+        "TASK DONE a:p k VERSION 1",
+        "TASK BACK a:p k VERSION 1",
+        "TASK DELETE a:p none",
+        "TASK RETRY a:p",
+    ];
+    let questions = ["TASK GET a:p k", "TASK LIST a:p"];
+    for who in WHO {
+        let mut client = place.resp(&server, who);
+        for line in changes {
+            let may = matches!(who, "exclusive" | "admin" | "root");
+            let said = client.say(line);
+            assert_eq!(!said.starts_with("-NOPERM"), may, "{who}: {line}: {said}");
+        }
+        for line in questions {
+            let may = matches!(who, "observe" | "admin" | "watcher" | "root");
+            let said = client.say(line);
+            assert_eq!(!said.starts_with("-NOPERM"), may, "{who}: {line}: {said}");
+        }
+        let Value::Array(pools) = client.ask("TASK COUNTS") else { panic!("a list") };
+        let pools: Vec<&str> =
+            pools.iter().map(|pool| pool.field("pool").unwrap().text().unwrap()).collect();
+        let seen: &[&str] = match who {
+            "observe" | "admin" => &["a:p"],
+            "watcher" | "root" => &["a:p", "b:p"],
+            _ => &[],
+        };
+        assert_eq!(pools, seen, "{who}");
+        let mut http = place.http(&server, who);
+        let may = matches!(who, "exclusive" | "admin" | "root");
+        let create = json!({"key": "k"}).to_string();
+        let many = json!({"tasks": [{"key": "k"}]}).to_string();
+        let created = http.ask("POST", "/v1/tasks/a:p", &create).status;
+        assert_eq!(created, if may { 409 } else { 403 }, "{who}");
+        let created = http.ask("POST", "/v1/tasks/a:p", &many).status;
+        assert_eq!(created, if may { 200 } else { 403 }, "{who}");
+        let may = matches!(who, "observe" | "admin" | "watcher" | "root");
+        let shown = http.ask("GET", "/v1/tasks/a:p/k", "").status;
+        assert_eq!(shown, if may { 200 } else { 403 }, "{who}");
+        let pools = http.ask("GET", "/v1/tasks", "").json();
+        assert_eq!(pools["pools"].as_array().unwrap().len(), seen.len(), "{who}");
+    }
+    let audit = std::fs::read_to_string(place.audit()).unwrap();
+    assert!(audit.lines().any(|line| line.contains("TASK") && line.contains("a:p")), "{audit}");
+}
+
+#[test]
+fn a_waiting_claim_is_its_principals() {
+    let lines: &[Line<'_>] = &[
+        ("ann", &[("a:", "exclusive observe")]),
+        ("bob", &[("a:", "exclusive")]),
+        ("watcher", &[("", "observe")]),
+        ("root", &[("", "admin")]),
+    ];
+    let place = Place::new(lines);
+    let server = place.server();
+    let (mut ann, mut bob) = (place.resp(&server, "ann"), place.resp(&server, "bob"));
+    ann.send("TASK CLAIM a:p ID w WAIT 60000");
+    let mut other = place.resp(&server, "ann");
+    let until_waiting = |client: &mut Client| loop {
+        let Value::Array(pools) = client.ask("TASK COUNTS") else { panic!("a list") };
+        if pools.iter().any(|pool| pool.field("waiting").unwrap().integer() == Some(1)) {
+            break;
+        }
+    };
+    until_waiting(&mut other);
+    assert!(bob.say("TASK CLAIM a:p ID w WAIT 60000").starts_with("-IDREUSED"));
+    assert_eq!(bob.say("TASK CANCEL w"), "0", "as if it did not exist");
+    let mut watcher = place.resp(&server, "watcher");
+    watcher.say("HELLO 3");
+    watcher.say("SUBSCRIBE keylatch:events");
+    assert!(bob.say("TASK CREATE a:p k").starts_with("status=created"));
+    assert!(show(&ann.value()).starts_with("status=claimed id=w"));
+    let event = show(&watcher.value());
+    assert!(event.contains("\"event\":\"claimed\"") && event.contains("\"id\":\"\""), "{event}");
+    ann.send("TASK CLAIM a:p ID v WAIT 60000");
+    until_waiting(&mut other);
+    assert_eq!(other.say("TASK CANCEL v"), "1", "its own, from anywhere");
+    assert_eq!(ann.next(), "status=cancelled id=v");
+    // Whoever is not in the file any more does not get what it waited for.
+    ann.send("TASK CLAIM a:p ID u WAIT 60000");
+    until_waiting(&mut other);
+    place.write(&lines[1..]);
+    server.reload();
+    assert_eq!(ann.next(), "status=cancelled id=u");
+    assert!(place.resp(&server, "root").say("TASK CREATE a:p l").starts_with("status=created"));
+}

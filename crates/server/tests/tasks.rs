@@ -515,3 +515,68 @@ fn subscribers_hear_of_claims_that_waited_and_of_leases_that_ran_out() {
     other.say("TASK CANCEL v");
     assert_eq!(event()["event"], "claim_cancelled");
 }
+
+#[test]
+fn a_restart_keeps_tasks_claims_and_answers() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = || Running::with(|config| config.data = Some(dir.path().into()));
+    let server = start();
+    let mut client = server.client();
+    let created = client.say("TASK CREATE p k BODY b PRIORITY 4 ID 1");
+    client.say("TASK CREATE p later DELAY 3600000");
+    client.say("TASK CREATE p free");
+    let claimed = client.ask("TASK CLAIM p OWNER ann LEASE 600000 ID 2");
+    assert_eq!(client.say("TASK CLAIM p KEY nothing ID n"), "status=nothing id=n");
+    let mut worker = server.client();
+    worker.send("TASK CLAIM q ID w WAIT 60000");
+    until_claiming(&mut client, "q", 1);
+    server.stop();
+
+    let server = start();
+    let mut client = server.client();
+    assert_eq!(client.say("TASK CREATE p k BODY b PRIORITY 4 ID 1"), created, "the same answer");
+    let shown = client.ask("TASK GET p k");
+    assert_eq!((text(&shown, "state"), text(&shown, "owner")), ("claimed", "ann"));
+    assert_eq!((text(&shown, "body"), number(&shown, "priority")), ("b", 4));
+    let again = client.ask("TASK CLAIM p OWNER ann LEASE 600000 ID 2");
+    assert_eq!(number(&again, "token"), number(&claimed, "token"), "the same claim");
+    assert_eq!(number(&again, "version"), number(&claimed, "version"));
+    assert!((590_000..=600_000).contains(&number(&again, "lease_ms")));
+    assert!(number(&client.ask("TASK GET p later"), "due_ms") > 3_000_000);
+    // Whoever waited has its place, for as long as it takes to come back.
+    let mut worker = server.client();
+    worker.send("TASK CLAIM q ID w WAIT 60000");
+    until_claiming(&mut client, "q", 1);
+    client.say("TASK CREATE q k");
+    assert_eq!(text(&worker.value(), "key"), "k");
+    let version = number(&claimed, "version");
+    let done = client.say(&format!("TASK DONE p k VERSION {version} ID 3"));
+    server.stop();
+
+    let server = start();
+    let mut client = server.client();
+    assert_eq!(client.say(&format!("TASK DONE p k VERSION {version} ID 3")), done);
+    assert_eq!(client.say("TASK CLAIM p KEY k ID r"), "status=refused id=r state=done");
+    assert_eq!(text(&client.ask("TASK CLAIM p"), "key"), "free");
+}
+
+/// A refusal is answered as it is in memory, also when it does not go through the log, and after
+/// what the same connection has asked before it.
+#[test]
+fn refusals_of_a_durable_server_are_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Running::with(|config| config.data = Some(dir.path().into()));
+    let mut client = server.client();
+    client.send(
+        "TASK CLAIM p ID a\nTASK CREATE p k\nTASK CLAIM p ID b LEASE 0\nTASK CLAIM p ID c\n\
+         TASK CANCEL c\nTASK CLAIM p WAIT 604800001 ID d",
+    );
+    assert_eq!(client.next(), "status=nothing id=a");
+    assert_eq!(status(&client.value()), "created");
+    assert_eq!(status(&client.value()), "claimed");
+    assert_eq!(client.next(), "status=nothing id=c");
+    assert_eq!(client.next(), "0");
+    assert!(client.next().starts_with("-LIMIT the wait is longer"));
+    assert_eq!(client.say("TASK CLAIM p ID c"), "status=nothing id=c");
+    assert_eq!(client.say("TASK CLAIM p ID c WAIT 20"), "status=timeout id=c");
+}

@@ -45,7 +45,6 @@ pub(crate) enum Ask {
     /// A change.
     Change(Command, Answer),
     /// Several changes that have one answer.
-    #[allow(dead_code)] // until there are routes to tasks
     Changes(Vec<Command>, Answer),
     /// A question; several for one answer.
     Question(Vec<Query>, Answer),

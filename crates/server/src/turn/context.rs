@@ -18,6 +18,8 @@ use crate::metrics;
 pub(crate) struct Context<'a> {
     pub(crate) frame_bytes: usize,
     pub(crate) owner_bytes: u64,
+    /// Of a pool's name and of a task's key.
+    pub(crate) key_bytes: u64,
     pub(crate) connection: ConnectionId,
     /// Names under which HTTP is answered.
     pub(crate) hosts: &'a [String],
@@ -50,6 +52,7 @@ impl<'a> Context<'a> {
         Context {
             frame_bytes,
             owner_bytes: 256,
+            key_bytes: 512,
             connection: ConnectionId { at: 0, number: 1 },
             hosts: &[],
             about,
@@ -131,7 +134,11 @@ impl Context<'_> {
     /// For Prometheus.
     pub(crate) fn metrics(&self) -> String {
         let table = self.table.lock();
-        metrics::render(&self.stats(&table), table.tally(), &self.about)
+        let pools = match table.query(0, &Query::Pools) {
+            keylatch_table::Answer::Pools(pools) => pools,
+            other => unreachable!("pools were asked for: {other:?}"),
+        };
+        metrics::render(&self.stats(&table), &pools, table.tally(), &self.about)
     }
 
     /// The longest waits and holds, as JSON.
@@ -171,7 +178,8 @@ impl Context<'_> {
         let stats = self.stats(&self.table.lock());
         format!(
             "# Server\r\nkeylatch_version:{}\r\nprocess_id:{}\r\n# Locks\r\nheld:{}\r\nwaiting:{}\r\n\
-             resources:{}\r\nowners:{}\r\nended_remembered:{}\r\nlast_token:{}\r\ntable_time_ms:{}\r\n",
+             resources:{}\r\nowners:{}\r\nended_remembered:{}\r\nlast_token:{}\r\ntable_time_ms:{}\r\n\
+             # Tasks\r\ntasks:{}\r\ntask_bytes:{}\r\nclaims_waiting:{}\r\n",
             env!("CARGO_PKG_VERSION"),
             std::process::id(),
             stats.held,
@@ -181,6 +189,9 @@ impl Context<'_> {
             stats.ended,
             stats.token,
             stats.now,
+            stats.tasks,
+            stats.task_bytes,
+            stats.claims,
         )
     }
 }

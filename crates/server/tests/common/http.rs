@@ -64,12 +64,21 @@ impl Http {
     }
 
     pub(crate) fn begin(&mut self, method: &str, path: &str, body: &str) {
-        let json = if method == "POST" { "Content-Type: application/json\r\n" } else { "" };
+        self.begin_with(method, path, "", body);
+    }
+
+    /// With a header line more.
+    fn begin_with(&mut self, method: &str, path: &str, header: &str, body: &str) {
+        let json = if matches!(method, "POST" | "PATCH") {
+            "Content-Type: application/json\r\n"
+        } else {
+            ""
+        };
         let length = body.len();
         self.bare = method == "HEAD";
         let who = &self.authorization;
         let text = format!(
-            "{method} {path} HTTP/1.1\r\nHost: localhost\r\n{who}{json}Content-Length: {length}\r\n\r\n{body}"
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\n{who}{json}{header}Content-Length: {length}\r\n\r\n{body}"
         );
         self.send(&text);
     }
@@ -95,6 +104,18 @@ impl Http {
 
     pub(crate) fn ask(&mut self, method: &str, path: &str, body: &str) -> Got {
         self.begin(method, path, body);
+        self.got()
+    }
+
+    /// The same at a version, as an `ETag` has it.
+    pub(crate) fn ask_at(&mut self, method: &str, path: &str, etag: &str, body: &str) -> Got {
+        self.begin_with(method, path, &format!("If-Match: {etag}\r\n"), body);
+        self.got()
+    }
+
+    /// The same unless it is this version still.
+    pub(crate) fn ask_unless(&mut self, method: &str, path: &str, etag: &str) -> Got {
+        self.begin_with(method, path, &format!("If-None-Match: {etag}\r\n"), "");
         self.got()
     }
 

@@ -24,6 +24,7 @@ pub(super) struct Head {
     /// The secret behind `Bearer`.
     pub(super) bearer: Option<String>,
     pub(super) if_none_match: Option<String>,
+    pub(super) if_match: Option<String>,
     pub(super) last_event_id: Option<String>,
     pub(super) is_json: bool,
 }
@@ -34,16 +35,29 @@ pub(crate) enum Method {
     Head,
     Post,
     Delete,
+    Patch,
     Other,
 }
 
 impl Method {
+    fn of(word: &str) -> Method {
+        match word {
+            "GET" => Method::Get,
+            "HEAD" => Method::Head,
+            "POST" => Method::Post,
+            "DELETE" => Method::Delete,
+            "PATCH" => Method::Patch,
+            _ => Method::Other,
+        }
+    }
+
     pub(super) fn word(self) -> &'static str {
         match self {
             Method::Get => "GET",
             Method::Head => "HEAD",
             Method::Post => "POST",
             Method::Delete => "DELETE",
+            Method::Patch => "PATCH",
             Method::Other => "",
         }
     }
@@ -74,19 +88,14 @@ impl Head {
         let target = request.path.unwrap_or_default();
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let mut head = Head {
-            method: match request.method {
-                Some("GET") => Method::Get,
-                Some("HEAD") => Method::Head,
-                Some("POST") => Method::Post,
-                Some("DELETE") => Method::Delete,
-                _ => Method::Other,
-            },
+            method: Method::of(request.method.unwrap_or_default()),
             path: path.into(),
             query: query.into(),
             body_bytes: 0,
             close: request.version == Some(0),
             bearer: None,
             if_none_match: None,
+            if_match: None,
             last_event_id: None,
             is_json: false,
         };
@@ -130,6 +139,7 @@ impl Head {
                     }
                 }
                 "if-none-match" => head.if_none_match = Some(value.into()),
+                "if-match" => head.if_match = Some(value.into()),
                 "last-event-id" => head.last_event_id = Some(value.into()),
                 "content-type" => {
                     let kind = value.split(';').next().unwrap_or_default().trim();

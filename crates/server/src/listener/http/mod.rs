@@ -12,6 +12,8 @@ mod head;
 mod openapi;
 mod problem;
 mod route;
+mod task_body;
+mod task_route;
 mod tasks;
 
 #[cfg(feature = "fuzzing")]
@@ -19,7 +21,7 @@ pub use fuzz::fuzz;
 
 use std::time::Instant;
 
-use keylatch_table::{RequestId, Text};
+use keylatch_table::{Command, RequestId, TaskAction, Text};
 
 use super::{Answer as AnyAnswer, Ask, Read};
 use crate::listener::resp::Changes;
@@ -36,7 +38,7 @@ pub(crate) struct Session {
     pub(crate) waiting: Option<Waiting>,
 }
 
-/// A lock that is waited for.
+/// A lock or a task that is waited for.
 pub(crate) struct Waiting {
     pub(crate) id: RequestId,
     pub(crate) since: Instant,
@@ -67,7 +69,6 @@ pub(crate) struct Answer {
 }
 
 #[derive(Clone, Debug)]
-#[allow(dead_code)] // until there are routes to tasks
 pub(crate) enum Kind {
     Lock(RequestId),
     Release,
@@ -144,13 +145,14 @@ impl Session {
         }
         let ask = match route::ask(&head, &input[head_bytes..taken], context) {
             Ok(route::Asked::Change(command, kind)) => {
-                if let (Kind::Lock(id), keylatch_table::Command::Acquire(ask)) = (&kind, &command)
-                    && ask.wait_ms > 0
-                {
+                if let Some(id) = may_wait(&kind, &command) {
                     changes.may_block = true;
                     self.waiting = Some(Waiting { id: id.clone(), since: Instant::now(), meta });
                 }
                 Ask::Change(command, AnyAnswer::Http(Answer { kind, meta }))
+            }
+            Ok(route::Asked::Changes(commands, kind)) => {
+                Ask::Changes(commands, AnyAnswer::Http(Answer { kind, meta }))
             }
             Ok(route::Asked::Question(query, kind)) => {
                 Ask::Question(vec![query], AnyAnswer::Http(Answer { kind, meta }))
@@ -178,6 +180,18 @@ impl Session {
             }
         };
         Read::Ask(taken, ask)
+    }
+}
+
+/// The id of a request that is told of its outcome when there is one.
+fn may_wait<'k>(kind: &'k Kind, command: &Command) -> Option<&'k RequestId> {
+    match (kind, command) {
+        (Kind::Lock(id), Command::Acquire(ask)) => (ask.wait_ms > 0).then_some(id),
+        (Kind::Claim(id), Command::Task(task)) => match &task.action {
+            TaskAction::Claim(claim) => (claim.wait_ms > 0).then_some(id),
+            _ => None,
+        },
+        _ => None,
     }
 }
 

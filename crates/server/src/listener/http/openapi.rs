@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+mod tasks;
+
 use super::head::Method;
 use super::route::{Op, ROUTES};
 
@@ -12,6 +14,7 @@ pub(super) fn document() -> String {
             Method::Get | Method::Head => "get",
             Method::Post => "post",
             Method::Delete => "delete",
+            Method::Patch => "patch",
             Method::Other => unreachable!("no route has it"),
         };
         let at = paths.entry(path).or_insert_with(|| json!({}));
@@ -22,7 +25,7 @@ pub(super) fn document() -> String {
         "info": {
             "title": "Keylatch",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "Keyed locks. A lock taken here is the same lock on every port of the server.",
+            "description": "Keyed locks and tasks. A lock taken here is the same lock on every port of the server.",
             "license": {"name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0"},
         },
         "servers": [{"url": "/"}],
@@ -30,10 +33,18 @@ pub(super) fn document() -> String {
         "paths": paths,
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-            "schemas": schemas(),
+            "schemas": all_schemas(),
         },
     });
     document.to_string()
+}
+
+fn all_schemas() -> Value {
+    let mut all = schemas();
+    for (name, schema) in tasks::schemas() {
+        all[name] = schema;
+    }
+    all
 }
 
 fn schema(name: &str) -> Value {
@@ -68,6 +79,16 @@ fn plain() -> Value {
 
 fn operation(op: Op, path: &str) -> Value {
     let (id, summary, answers) = match op {
+        Op::Pools
+        | Op::CreateTasks
+        | Op::ListTasks
+        | Op::Claim
+        | Op::Retry
+        | Op::ShowTask
+        | Op::DeleteTask
+        | Op::UpdateTask
+        | Op::Finish
+        | Op::PutBack => return tasks::operation(op),
         Op::Acquire => (
             "acquire",
             "Take locks, all or none. With `wait_ms` the answer comes when they are granted, the wait is over, or after 20 s: then 202, and the same request again goes on waiting.",
@@ -286,6 +307,7 @@ fn schemas() -> Value {
                 "code": {"type": "string"}, "detail": {"type": "string"}, "id": {"type": "string"},
                 "blocker": schema("Blocker"), "cycle": {"type": "array", "items": {"type": "string"}},
                 "cause": {"type": "string", "enum": ["released", "expired", "superseded", "revoked"]},
+                "version": {"type": "integer"}, "state": {"type": "string", "enum": ["free", "claimed", "done", "failed"]},
             },
             "required": ["type", "title", "status", "code", "detail"],
         },

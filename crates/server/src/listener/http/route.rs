@@ -5,7 +5,7 @@ use percent_encoding::percent_decode_str;
 
 use super::head::{Head, Method};
 use super::problem::Problem;
-use super::{JSON, Kind, body, openapi};
+use super::{JSON, Kind, body, openapi, task_route};
 use crate::turn::{Context, LOG_IN};
 
 /// What can be asked.
@@ -25,16 +25,36 @@ pub(super) enum Op {
     Live,
     Ready,
     OpenApi,
+    Pools,
+    CreateTasks,
+    ListTasks,
+    Claim,
+    Retry,
+    ShowTask,
+    DeleteTask,
+    UpdateTask,
+    Finish,
+    PutBack,
 }
 
 /// Method, path and what it is.
-pub(super) const ROUTES: [(Method, &str, Op); 14] = [
+pub(super) const ROUTES: [(Method, &str, Op); 24] = [
     (Method::Post, "/v1/locks", Op::Acquire),
     (Method::Get, "/v1/locks", Op::List),
     (Method::Get, "/v1/locks/{id}", Op::Show),
     (Method::Delete, "/v1/locks/{id}", Op::Release),
     (Method::Post, "/v1/locks/{id}/renew", Op::Renew),
     (Method::Post, "/v1/locks/{id}/promote", Op::Promote),
+    (Method::Get, "/v1/tasks", Op::Pools),
+    (Method::Post, "/v1/tasks/{pool}", Op::CreateTasks),
+    (Method::Get, "/v1/tasks/{pool}", Op::ListTasks),
+    (Method::Post, "/v1/tasks/{pool}/claim", Op::Claim),
+    (Method::Post, "/v1/tasks/{pool}/retry", Op::Retry),
+    (Method::Get, "/v1/tasks/{pool}/{key}", Op::ShowTask),
+    (Method::Delete, "/v1/tasks/{pool}/{key}", Op::DeleteTask),
+    (Method::Patch, "/v1/tasks/{pool}/{key}", Op::UpdateTask),
+    (Method::Post, "/v1/tasks/{pool}/{key}/done", Op::Finish),
+    (Method::Post, "/v1/tasks/{pool}/{key}/back", Op::PutBack),
     (Method::Post, "/v1/revoke", Op::Revoke),
     (Method::Get, "/v1/owners", Op::Owners),
     (Method::Get, "/v1/longest", Op::Longest),
@@ -48,6 +68,7 @@ pub(super) const ROUTES: [(Method, &str, Op); 14] = [
 /// What becomes of a request.
 pub(super) enum Asked {
     Change(Command, Kind),
+    Changes(Vec<Command>, Kind),
     Question(Query, Kind),
     Events,
     Text(Text),
@@ -61,14 +82,15 @@ pub(super) struct Text {
     pub(super) body: String,
 }
 
-/// Locks in a list when nothing is said, and at most.
-const LIST: usize = 1_000;
-const LIST_MOST: usize = 10_000;
+/// Locks or tasks in a list when nothing is said, and at most.
+pub(super) const LIST: usize = 1_000;
+pub(super) const LIST_MOST: usize = 10_000;
 
 pub(super) fn ask(head: &Head, body: &[u8], context: &mut Context<'_>) -> Result<Asked, Problem> {
-    let (op, id) = find(head)?;
+    let (op, words) = find(head)?;
+    let id = words.first().map_or("", String::as_str);
     // Without this a page of another site could make a browser send it without being asked.
-    if head.method == Method::Post && !head.is_json {
+    if matches!(head.method, Method::Post | Method::Patch) && !head.is_json {
         let text = "say Content-Type: application/json";
         return Err(Problem::new(415, "not_json", text.into()));
     }
@@ -81,7 +103,7 @@ pub(super) fn ask(head: &Head, body: &[u8], context: &mut Context<'_>) -> Result
         let text = "this tells of all names: it needs the right `observe` on every name";
         Problem::new(403, "forbidden", text.into())
     };
-    let target = || Target::Id(RequestId::new(&id));
+    let target = || Target::Id(RequestId::new(id));
     Ok(match op {
         Op::Acquire => {
             let ask = body::lock(body, context)?;
@@ -96,7 +118,7 @@ pub(super) fn ask(head: &Head, body: &[u8], context: &mut Context<'_>) -> Result
         Op::Show => {
             no_query(head)?;
             let if_none_match = head.if_none_match.clone();
-            Asked::Question(Query::Request(RequestId::new(&id)), Kind::Show { if_none_match })
+            Asked::Question(Query::Request(RequestId::new(id)), Kind::Show { if_none_match })
         }
         Op::Release => Asked::Change(Command::Release(target()), Kind::Release),
         Op::Renew => {
@@ -133,6 +155,16 @@ pub(super) fn ask(head: &Head, body: &[u8], context: &mut Context<'_>) -> Result
             let etag = Some(concat!("\"", env!("CARGO_PKG_VERSION"), "\"").into());
             Asked::Text(Text { status: 200, kind: JSON, etag, body: openapi::document() })
         }
+        Op::Pools
+        | Op::CreateTasks
+        | Op::ListTasks
+        | Op::Claim
+        | Op::Retry
+        | Op::ShowTask
+        | Op::DeleteTask
+        | Op::UpdateTask
+        | Op::Finish
+        | Op::PutBack => return task_route::ask(op, &words, head, body, context),
     })
 }
 
@@ -140,20 +172,21 @@ fn text(status: u16, kind: &'static str, body: String) -> Asked {
     Asked::Text(Text { status, kind, etag: None, body })
 }
 
-/// Which of the routes, and the id in its path.
-fn find(head: &Head) -> Result<(Op, String), Problem> {
+/// Which of the routes, and what stands in its path for the words in braces.
+fn find(head: &Head) -> Result<(Op, Vec<String>), Problem> {
     let method = if head.method == Method::Head { Method::Get } else { head.method };
     let mut allowed = Vec::new();
     for (of, path, op) in ROUTES {
-        let Some(id) = matches(path, &head.path) else { continue };
+        let Some(words) = matches(path, &head.path) else { continue };
         allowed.push(of.word());
         if of != method {
             continue;
         }
-        let id = percent_decode_str(id)
-            .decode_utf8()
-            .map_err(|_| Problem::new(400, "invalid", "the id in the path is not UTF-8".into()))?;
-        return Ok((op, id.into_owned()));
+        let decode = |word| match percent_decode_str(word).decode_utf8() {
+            Ok(word) => Ok(word.into_owned()),
+            Err(_) => Err(Problem::new(400, "invalid", "the path is not UTF-8".into())),
+        };
+        return Ok((op, words.into_iter().map(decode).collect::<Result<_, _>>()?));
     }
     if allowed.is_empty() {
         let text = "there is nothing here; see /openapi.json";
@@ -167,16 +200,21 @@ fn find(head: &Head) -> Result<(Op, String), Problem> {
     Err(Problem { allow: Some(allowed.join(", ")), ..problem })
 }
 
-/// What stands for `{id}`, or nothing, if the path is like this one.
-fn matches<'a>(pattern: &str, path: &'a str) -> Option<&'a str> {
-    let Some((before, after)) = pattern.split_once("{id}") else {
-        return (pattern == path).then_some("");
-    };
-    let id = path.strip_prefix(before)?.strip_suffix(after)?;
-    (!id.is_empty() && !id.contains('/')).then_some(id)
+/// What stands for the words in braces, if the path is like this one.
+fn matches<'a>(pattern: &str, path: &'a str) -> Option<Vec<&'a str>> {
+    let mut words = Vec::new();
+    let mut parts = path.split('/');
+    for wanted in pattern.split('/') {
+        match parts.next()? {
+            part if wanted.starts_with('{') && !part.is_empty() => words.push(part),
+            part if part == wanted => {}
+            _ => return None,
+        }
+    }
+    parts.next().is_none().then_some(words)
 }
 
-fn no_query(head: &Head) -> Result<(), Problem> {
+pub(super) fn no_query(head: &Head) -> Result<(), Problem> {
     match head.query.is_empty() {
         true => Ok(()),
         false => Err(Problem::new(400, "invalid", "this path takes no query".into())),

@@ -15,7 +15,7 @@ use crate::turn::{Context, LOG_IN};
 
 pub(crate) use answer::{Answer, cause, state, write_answer, write_found, write_outcome};
 pub(crate) use events::{event_as_json, write_outcome_of, write_push};
-pub(crate) use tasks::page;
+pub(crate) use tasks::{json_error, page};
 
 /// The channel on which all events can be had.
 pub(crate) const EVENTS: &str = "keylatch:events";

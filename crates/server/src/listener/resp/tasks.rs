@@ -72,7 +72,7 @@ fn check_json(body: Option<&Body>) -> Result<(), String> {
 }
 
 /// Why this is not JSON that everyone can read.
-fn json_error(bytes: &[u8]) -> Option<String> {
+pub(crate) fn json_error(bytes: &[u8]) -> Option<String> {
     let error = serde_json::from_slice::<Value>(bytes).err()?;
     Some(format!("the body is not JSON: {error}"))
 }
