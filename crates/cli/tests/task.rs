@@ -135,8 +135,8 @@ fn bodies_come_from_files_and_standard_input_and_bad_ones_are_refused() {
 #[test]
 fn many_are_created_from_lines() {
     let (_server, cli) = start();
-    let lines: String =
-        (0..2_500).map(|at| format!("{{\"key\":\"k{at}\",\"body\":{at}}}\n")).collect();
+    let lines = (0..2_500).map(|at| format!("{{\"key\":\"k{at}\",\"body\":{at}}}"));
+    let lines = lines.collect::<Vec<_>>().join("\n");
     let bulk = &["task", "create", "p", "-", "-o", "json"];
     let done = with_input(&cli, bulk, &lines);
     let said: Value = serde_json::from_str(&done.out).unwrap();

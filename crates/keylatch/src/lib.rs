@@ -16,12 +16,19 @@
 //! // Everything that is a computer, shared, and only if it is free now.
 //! let computers = locks.lock(resource("product", ["Computer".into(), ANY])).shared().try_now().await?;
 //! drop(computers); // releases too
+//!
+//! // Things to do, each by one of many workers.
+//! let emails = locks.tasks("emails");
+//! emails.create("welcome-42").body("ann@example.org").await?;
+//! let claim = emails.claim().wait(Duration::from_secs(5)).await?.expect("there is one");
+//! claim.done().await?;
 //! # Ok(())
 //! # }
 //! ```
 //!
 //! How a request meets the code: `ask` (what is asked) -> `locks` -> `strategy/` (who decides) ->
-//! `guard` (what is held) -> `keeper` (renewed until it is released or lost).
+//! `guard` (what is held) -> `keeper` (renewed until it is released or lost). `tasks/` has the same path
+//! for tasks.
 
 mod ask;
 pub mod blocking;

@@ -54,6 +54,7 @@ conformance!(
         a_named_claim_waits_until_its_task_is_free,
         a_named_claim_and_an_any_claim_race_for_one_task_and_one_wins,
         a_wait_with_nothing_free_ends_on_time,
+        a_wait_with_nothing_free_uses_no_processor_time,
         waiting_claims_are_served_in_the_order_of_their_arrival,
         a_claim_is_renewed_as_long_as_it_lives,
         a_claim_never_races_itself,
@@ -287,6 +288,23 @@ async fn a_wait_with_nothing_free_ends_on_time(locks: Locks) {
     assert_eq!(state(&tasks, "a").await, TaskState::Free, "nobody waits for it any more");
 }
 
+async fn a_wait_with_nothing_free_uses_no_processor_time(locks: Locks) {
+    let tasks = locks.tasks("pool");
+    let used = || {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+    };
+    let (before, wait) = (used(), Duration::from_secs(2));
+    let claims: Vec<_> =
+        (0..10).map(|_| tokio::spawn(tasks.claim().wait(wait).into_future())).collect();
+    for claim in claims {
+        assert!(claim.await.unwrap().unwrap().is_none());
+    }
+    // A tenth of what one that looks again and again would use; all of it is in this process.
+    let used = used() - before;
+    assert!(used < wait / 10, "{used:?} of {wait:?}");
+}
+
 async fn waiting_claims_are_served_in_the_order_of_their_arrival(locks: Locks) {
     let tasks = locks.tasks("pool");
     let mut waiting = Vec::new();
@@ -421,7 +439,8 @@ async fn a_body_is_replaced_for_the_next_worker(locks: Locks) {
     let tasks = locks.tasks("pool");
     tasks.create("a").json("[]").await.unwrap();
     let claim = now(&tasks).await;
-    claim.update("[1]").await.unwrap();
+    claim.update("[0]").await.unwrap();
+    claim.update_json("[1]").await.unwrap();
     claim.put_back().await.unwrap();
     let claim = now(&tasks).await;
     assert_eq!((claim.text(), claim.body().unwrap().json), (Some("[1]"), true));

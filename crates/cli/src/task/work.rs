@@ -28,8 +28,8 @@ Examples:
   keylatch task work emails --once -- sh -c 'mail \"$(cat)\" < text'
 
 The command has the task's body on its standard input, and KEYLATCH_TASK_POOL, KEYLATCH_TASK_KEY,
-KEYLATCH_TASK_ATTEMPTS (how often it was put back before), KEYLATCH_TASK_TOKEN and KEYLATCH_TASK_VERSION in
-its environment. The token is larger than that of every earlier claim of this task: give it to what you
+KEYLATCH_TASK_ATTEMPTS (how often it was put back before), KEYLATCH_TASK_TOKEN and KEYLATCH_TASK_VERSION
+(as it was when it was claimed: renewals change it) in its environment. The token is larger than that of every earlier claim of this task: give it to what you
 write to.
 
 If the command succeeds the task is done. If not, it is put back with the end of what the command said on

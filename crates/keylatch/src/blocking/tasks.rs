@@ -197,6 +197,11 @@ impl Claim {
         wait(self.0.update(body))
     }
 
+    /// The same with text that is JSON.
+    pub fn update_json(&self, body: impl Into<String>) -> Result<Updated, ChangeError> {
+        wait(self.0.update_json(body))
+    }
+
     /// The task is done, and is never claimed again. Its version then.
     pub fn done(self) -> Result<u64, ChangeError> {
         wait(self.0.done())

@@ -106,12 +106,18 @@ impl Claim {
     }
 
     /// Renews the claim now, and replaces the body: a worker that is interrupted can be followed by one
-    /// that goes on from there.
+    /// that goes on from there. A body that was JSON stays that.
     ///
     /// Cancel safe: if the future is dropped the update goes on.
     pub async fn update(&self, body: impl Into<Vec<u8>>) -> Result<Updated, ChangeError> {
         let json = self.body.as_ref().is_some_and(|body| body.json);
         let body = Body { json, bytes: body.into().into() };
+        self.change(Change::Update(Some(body))).await
+    }
+
+    /// The same with text that is JSON.
+    pub async fn update_json(&self, body: impl Into<String>) -> Result<Updated, ChangeError> {
+        let body = Body { json: true, bytes: body.into().into_bytes().into() };
         self.change(Change::Update(Some(body))).await
     }
 

@@ -33,7 +33,7 @@ impl<For> CreateTask<For> {
         self
     }
 
-    /// What is to be done: text that is JSON. It is shown as such, and not looked into.
+    /// What is to be done: text that is JSON, which is shown as such. A lock server refuses text that is not.
     pub fn json(mut self, body: impl Into<String>) -> Self {
         self.create.body = Some(Body { json: true, bytes: body.into().into_bytes().into() });
         self
