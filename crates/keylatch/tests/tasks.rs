@@ -140,7 +140,7 @@ fn start(url: &str, dir: &Path, careless: bool) -> Child {
 }
 
 /// How many tasks were said to be done more than once, and how many workers were killed. None is lost.
-fn prove(url: &str, tasks: usize, careless: bool) -> (i64, usize) {
+fn prove(url: &str, tasks: usize, careless: bool) -> (u64, usize) {
     let dir = tempfile::tempdir().unwrap();
     let effects = database(dir.path());
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
@@ -178,8 +178,10 @@ fn prove(url: &str, tasks: usize, careless: bool) -> (i64, usize) {
         let status = worker.wait().unwrap();
         assert!(status.success(), "{status}");
     }
-    let one = |sql: &str| -> i64 { effects.query_row(sql, [], |row| row.get(0)).unwrap() };
-    assert_eq!(one("SELECT count(*) FROM effects"), tasks as i64, "every task had its effect");
+    let one = |sql: &str| -> u64 {
+        effects.query_row(sql, [], |row| row.get(0)).map(i64::cast_unsigned).unwrap()
+    };
+    assert_eq!(one("SELECT count(*) FROM effects"), tasks as u64, "every task had its effect");
     if !careless {
         // The effect that is there is that of the claim that finished the task.
         for task in runtime.block_on(pool.list().into_future()).unwrap() {
