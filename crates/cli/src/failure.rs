@@ -3,7 +3,10 @@
 
 use std::io::Write;
 
-use keylatch::{ConnectError, ListError, LockError, Lost, PromoteError, Released, RenewError};
+use keylatch::{
+    ChangeError, ClaimError, ConnectError, ListError, LockError, Lost, PromoteError, Released,
+    RenewError, TaskError,
+};
 use keylatch_server::access::AccessError;
 use serde_json::{Value, json};
 
@@ -108,7 +111,9 @@ fn status(error: &anyhow::Error) -> (&'static str, Option<&Lost>) {
             PromoteError::Unknown(_) => ("unknown", None),
         };
     }
-    let word = if let Some(error) = error.downcast_ref::<ConnectError>() {
+    let word = if let Some(word) = task_status(error) {
+        word
+    } else if let Some(error) = error.downcast_ref::<ConnectError>() {
         match error {
             ConnectError::Configuration(_) | ConnectError::Url(_) => "invalid",
             ConnectError::Unreachable(_) => "unreachable",
@@ -136,6 +141,33 @@ fn status(error: &anyhow::Error) -> (&'static str, Option<&Lost>) {
         "failed"
     };
     (word, None)
+}
+
+/// The same, of tasks.
+fn task_status(error: &anyhow::Error) -> Option<&'static str> {
+    let of_any = |error: &TaskError| match error {
+        TaskError::Invalid(_) => "invalid",
+        TaskError::Denied(_) => "denied",
+        TaskError::Unreachable(_) => "unreachable",
+        TaskError::Unknown(_) => "unknown",
+    };
+    if let Some(error) = error.downcast_ref::<ClaimError>() {
+        return Some(match error {
+            ClaimError::Refused(_) => "refused",
+            ClaimError::Cancelled => "cancelled",
+            ClaimError::Ended => "ended",
+            ClaimError::Task(error) => of_any(error),
+        });
+    }
+    if let Some(error) = error.downcast_ref::<ChangeError>() {
+        return Some(match error {
+            ChangeError::Stale(_) => "stale",
+            ChangeError::NotFound => "not found",
+            ChangeError::Refused(_) => "refused",
+            ChangeError::Task(error) => of_any(error),
+        });
+    }
+    error.downcast_ref::<TaskError>().map(of_any)
 }
 
 /// Why something was lost, in the words of the protocol, and what is known besides.

@@ -10,6 +10,7 @@ mod run;
 mod serve;
 mod signals;
 mod table;
+mod task;
 mod telemetry;
 mod time;
 mod token;
@@ -25,7 +26,8 @@ Examples:
   keylatch serve --ephemeral                     a lock server on this machine
   export KEYLATCH_URL=keylatch://localhost:5625
   keylatch run backup -- ./backup.sh             one at a time, wherever it runs
-  keylatch ls --waiters                          who holds, who waits";
+  keylatch ls --waiters                          who holds, who waits
+  keylatch task work emails -- ./send.sh         each task of a pool by one worker";
 
 /// One keyed lock, from one process to a cluster.
 #[derive(Parser)]
@@ -47,6 +49,7 @@ enum Command {
     Ls(locks::Ls),
     Watch(watch::Watch),
     Revoke(locks::Revoke),
+    Task(task::Task),
     Token(token::Token),
     Cluster(cluster::Cluster),
     /// Measure a lock server.
@@ -83,6 +86,7 @@ impl Command {
             Command::Ls(ls) => &ls.place,
             Command::Watch(watch) => &watch.place,
             Command::Revoke(revoke) => &revoke.place,
+            Command::Task(task) => task.place(),
         })
     }
 }
@@ -104,6 +108,7 @@ fn main() -> ExitCode {
         Command::Ls(ls) => ls.run(),
         Command::Watch(watch) => watch.run(),
         Command::Revoke(revoke) => revoke.run(),
+        Command::Task(task) => task.run(),
         Command::Token(token) => token.run(),
         Command::Cluster(cluster) => cluster.run(),
         Command::Completions { shell } => {

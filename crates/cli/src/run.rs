@@ -1,6 +1,6 @@
 //! `keylatch run`: a command under a lock.
 
-mod group;
+pub(crate) mod group;
 mod job;
 mod terminal;
 
@@ -47,11 +47,11 @@ found; 1 any other error; 2 a mistake on the command line.";
 /// The exit code of a lock that was lost.
 const LOST: u8 = 76;
 /// Between TERM and KILL, if the lock is somebody else's already.
-const GRACE: Duration = Duration::from_secs(1);
+pub(crate) const GRACE: Duration = Duration::from_secs(1);
 /// A command is told to end when a fifth of the lease is left, but not earlier than this.
 const MARGIN: Duration = Duration::from_secs(5);
 /// How long the end may wait for an answer to the release. The lease ends it anyway.
-const RELEASE: Duration = Duration::from_secs(3);
+pub(crate) const RELEASE: Duration = Duration::from_secs(3);
 
 /// Run a command while holding a lock.
 #[derive(Args, Debug)]
@@ -151,7 +151,7 @@ impl Run {
             );
         }
         let job = Job::begin(&group);
-        let margin = guard.ends().map_or(Duration::ZERO, |lease| (lease / 5).min(MARGIN));
+        let margin = margin(guard.ends());
         let stop = loop {
             tokio::select! {
                 biased;
@@ -161,7 +161,7 @@ impl Run {
                     State::Runs => {}
                 },
                 lost = guard.lost() => break Some(Stop::Lost(lost)),
-                () = about_to_end(&guard, margin) => break Some(Stop::Ends),
+                () = about_to_end(|| guard.ends(), margin) => break Some(Stop::Ends),
                 signal = signals.next() => job.forward(&group, signal),
             }
         };
@@ -217,10 +217,15 @@ impl Run {
     }
 }
 
+/// What must be left of a lease for the command to run on.
+pub(crate) fn margin(lease: Option<Duration>) -> Duration {
+    lease.map_or(Duration::ZERO, |lease| (lease / 5).min(MARGIN))
+}
+
 /// When so little of the lease is left that it may not be renewed in time.
-async fn about_to_end(guard: &Guard, margin: Duration) {
+pub(crate) async fn about_to_end(ends: impl Fn() -> Option<Duration>, margin: Duration) {
     loop {
-        let Some(left) = guard.ends() else { return std::future::pending().await };
+        let Some(left) = ends() else { return std::future::pending().await };
         if left <= margin {
             return;
         }

@@ -111,7 +111,7 @@ impl Wanted {
 }
 
 /// Who asks, if nobody says.
-fn who() -> String {
+pub(crate) fn who() -> String {
     let name = |variable| std::env::var(variable).ok().filter(|name| !name.is_empty());
     let user = name("USER").or_else(|| name("LOGNAME"));
     let user = user.unwrap_or_else(|| rustix::process::getuid().as_raw().to_string());

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use keylatch::{Event, Subject};
+use keylatch::{ClaimEvent, Event, Subject, TaskEvent};
 use serde_json::{Value, json};
 
 use crate::failure::cause;
@@ -16,8 +16,9 @@ Examples:
   keylatch watch
   keylatch watch -o json | jq -r 'select(.event == \"lost\") | .request.owner'
 
-Events: granted (after a wait), timeout, deadlock, cancelled, lost; and missed, if the connection was
-away or the reader too slow. What a request is told at once (a grant without a wait, a release) is
+Events: granted (after a wait), timeout, deadlock, cancelled, lost; of tasks claimed (after a wait),
+claim_timeout, claim_cancelled, claim_refused, lapsed; and missed, if the connection was away or the
+reader too slow. What a request is told at once (a grant without a wait, a release) is
 not among them.";
 
 /// Show what happens to those who wait and to those who lose their locks.
@@ -56,8 +57,43 @@ fn text(event: &Event) -> String {
             let reason = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
             format!("lost       {}: token {token} {cause}{reason}", about(subject))
         }
+        Event::Task(event) => task_text(event),
         Event::Missed => "missed     some events were not heard".into(),
     }
+}
+
+fn task_text(event: &TaskEvent) -> String {
+    let pool = &event.pool;
+    match &event.what {
+        ClaimEvent::Claimed { key, token, waited_ms, .. } => {
+            format!("claimed    {pool}: {key}, token {token}, waited {}", time::show(*waited_ms))
+        }
+        ClaimEvent::TimedOut => format!("timeout    {pool}: nothing became free"),
+        ClaimEvent::Cancelled => format!("cancelled  {pool}: a claim that waited"),
+        ClaimEvent::Refused(state) => format!("refused    {pool}: the task is {}", state.word()),
+        ClaimEvent::Lapsed { key, token } => format!("lapsed     {pool}: {key}, token {token}"),
+    }
+}
+
+fn task_json(event: &TaskEvent) -> Value {
+    let (kind, more) = match &event.what {
+        ClaimEvent::Claimed { key, token, attempts, lease_ms, waited_ms } => (
+            "claimed",
+            json!({
+                "key": &**key, "token": token, "attempts": attempts, "lease_ms": lease_ms,
+                "waited_ms": waited_ms,
+            }),
+        ),
+        ClaimEvent::TimedOut => ("claim_timeout", json!({})),
+        ClaimEvent::Cancelled => ("claim_cancelled", json!({})),
+        ClaimEvent::Refused(state) => ("claim_refused", json!({"state": state.word()})),
+        ClaimEvent::Lapsed { key, token } => ("lapsed", json!({"key": &**key, "token": token})),
+    };
+    let mut json = json!({"event": kind, "id": event.id.to_string(), "pool": &*event.pool});
+    for (name, value) in more.as_object().into_iter().flatten() {
+        json[name] = value.clone();
+    }
+    json
 }
 
 fn about(subject: &Subject) -> String {
@@ -94,6 +130,7 @@ fn json(event: &Event) -> Value {
                 "reason": reason, "request": request(subject),
             })
         }
+        Event::Task(event) => task_json(event),
         Event::Missed => json!({"event": "missed"}),
     }
 }

@@ -14,7 +14,7 @@ use crate::key::IntoKey;
 use crate::locks::Inner;
 
 /// Without a limit a request waits this long: the longest that a table allows.
-const WEEK: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+pub(crate) const WEEK: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// The lease of a request that names none.
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -23,7 +23,7 @@ const LEASE: Duration = Duration::from_secs(30);
 ///
 /// Dropping the future withdraws the request, also if it was granted meanwhile.
 #[must_use = "nothing is asked for before it is awaited (or, in a thread, acquired)"]
-pub struct Ask<For = Tasks> {
+pub struct Ask<For = Futures> {
     locks: Arc<Inner>,
     /// Who asks: the options are the same for all of them.
     asks: PhantomData<fn() -> For>,
@@ -40,9 +40,9 @@ pub struct Ask<For = Tasks> {
     detect: bool,
 }
 
-/// Marks an [`Ask`] that is awaited.
+/// Marks an [`Ask`], and everything else that is asked for, that is awaited.
 #[derive(Debug)]
-pub enum Tasks {}
+pub enum Futures {}
 
 impl<For> Ask<For> {
     pub(crate) fn new(locks: Arc<Inner>, key: Result<Resource, ResourceError>) -> Self {
@@ -226,7 +226,7 @@ pub(crate) fn ms(duration: Duration) -> u64 {
 }
 
 /// A random UUID.
-fn new_id() -> RequestId {
+pub(crate) fn new_id() -> RequestId {
     let mut bytes = [0; 16];
     rand::rng().fill_bytes(&mut bytes);
     bytes[6] = bytes[6] & 0x0f | 0x40;

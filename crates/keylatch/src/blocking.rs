@@ -23,6 +23,7 @@
 
 mod background;
 mod guard;
+mod tasks;
 
 use std::fmt;
 use std::time::Duration;
@@ -35,6 +36,7 @@ use crate::key::IntoKey;
 use crate::{Entry, LocksQuery, RequestId};
 use background::wait;
 pub use guard::Guard;
+pub use tasks::{Claim, ClaimTask, CreateTask, ListTasks, PutBackTask, Tasks, UpdateTask};
 
 /// Locks of one place, for threads. Clones share everything; a program needs one.
 #[derive(Clone)]
@@ -110,7 +112,7 @@ impl Locks {
 
     /// What happens from now on to those who wait, and to those who lose what they hold.
     pub fn watch(&self) -> Result<Watch, ListError> {
-        wait(self.0.watch()).map(Watch)
+        wait(self.0.watch()).map(Watch::new)
     }
 
     /// Waits until every release so far has been answered. Dropped guards release in the background,
@@ -149,6 +151,10 @@ impl Ask {
 pub struct Watch(crate::Watch);
 
 impl Watch {
+    fn new(watch: crate::Watch) -> Watch {
+        Watch(watch)
+    }
+
     /// The next event, if one comes in time.
     pub fn next_within(&mut self, time: Duration) -> Option<Event> {
         wait(async { tokio::time::timeout(time, self.0.next()).await.ok().flatten() })

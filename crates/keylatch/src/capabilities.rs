@@ -40,6 +40,8 @@ pub struct Capabilities {
     pub watch: bool,
     /// Whether [`crate::Ask::detect`] finds cycles of owners.
     pub detect: bool,
+    /// Whether [`crate::Locks::tasks`] works.
+    pub tasks: bool,
     /// How long an id that was granted and has ended is not granted again; `None` if it is.
     pub ended_ids: Option<Duration>,
     /// The feature of the crate that it needs.
@@ -75,13 +77,20 @@ const TABLE: Capabilities = Capabilities {
     shortest_lease: Duration::from_millis(1),
     watch: true,
     detect: true,
+    tasks: true,
     ended_ids: Some(Duration::from_secs(60)),
     feature: None,
 };
 
 /// What a record store does unless it says otherwise: the same rules, but nobody who sees all of it.
-const RECORDS: Capabilities =
-    Capabilities { watch: false, detect: false, ended_ids: None, waiters: 1_000, ..TABLE };
+const RECORDS: Capabilities = Capabilities {
+    watch: false,
+    detect: false,
+    tasks: false,
+    ended_ids: None,
+    waiters: 1_000,
+    ..TABLE
+};
 
 const SQLITE: Capabilities = Capabilities {
     schemes: &["sqlite"],

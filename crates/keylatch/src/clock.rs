@@ -33,6 +33,12 @@ impl Moment {
         self.0.saturating_sub(Moment::now().0)
     }
 
+    /// How long after that it is; zero if it is not.
+    #[cfg(feature = "server")]
+    pub(crate) fn since(self, earlier: Moment) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+
     #[cfg(any(feature = "etcd", feature = "postgres", feature = "redis", feature = "sqlite"))]
     pub(crate) fn elapsed(self) -> Duration {
         Moment::now().0.saturating_sub(self.0)

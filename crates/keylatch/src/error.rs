@@ -1,7 +1,7 @@
 //! What can go wrong, operation by operation. An outcome that is not known is never reported as a
 //! failure.
 
-use keylatch_table::{Blocker, Cause, Deadlock};
+use keylatch_table::{Blocker, Cause, Deadlock, TaskState};
 
 use crate::guard::Lost;
 
@@ -109,6 +109,40 @@ pub enum TaskError {
     /// It was sent, and the answer is not known. The same command under the same id tells.
     #[error("the outcome is not known: {0}")]
     Unknown(String),
+}
+
+/// Why nothing was claimed, other than that nothing was free.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClaimError {
+    /// The task that was asked for is done or failed and will not become free.
+    #[error("the task is {}", .0.word())]
+    Refused(TaskState),
+    /// The claim was told to stop waiting.
+    #[error("cancelled")]
+    Cancelled,
+    /// It was claimed, and while the answer was on its way the claim ended.
+    #[error("the claim has ended before its answer came")]
+    Ended,
+    /// As with every command.
+    #[error(transparent)]
+    Task(#[from] TaskError),
+}
+
+/// Why a task was not changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChangeError {
+    /// Somebody has written it since: it has this version now. Nothing was changed.
+    #[error("somebody else has claimed or changed the task since; its version is {0} now")]
+    Stale(u64),
+    /// There is no such task.
+    #[error("there is no such task")]
+    NotFound,
+    /// A task that is done or failed is not put back.
+    #[error("the task is {}", .0.word())]
+    Refused(TaskState),
+    /// As with every command.
+    #[error(transparent)]
+    Task(#[from] TaskError),
 }
 
 /// Why a list, or an administrator's command, has no answer.

@@ -1,6 +1,8 @@
-//! What happens to locks, for those who watch.
+//! What happens to locks and claims, for those who watch.
 
-use keylatch_table::{About, Event as TableEvent, Mode, RequestId, Text};
+use keylatch_table::{
+    About, Event as TableEvent, Mode, RequestId, TaskEvent as TableTaskEvent, TaskState, Text,
+};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
@@ -38,8 +40,52 @@ pub enum Event {
         /// What it was.
         subject: Subject,
     },
+    /// Something happened to a claim of a task.
+    Task(TaskEvent),
     /// Some events were missed: the connection was lost for a while, or the watcher was too slow.
     Missed,
+}
+
+/// What happened to a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskEvent {
+    /// The id of the claim.
+    pub id: RequestId,
+    /// The pool.
+    pub pool: Text,
+    /// What happened.
+    pub what: ClaimEvent,
+}
+
+/// What happened to a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClaimEvent {
+    /// One that waited got a task.
+    Claimed {
+        /// The task.
+        key: Text,
+        /// The token of the claim.
+        token: u64,
+        /// How often the task was put back before.
+        attempts: u32,
+        /// How long its lease is; `None` is no lease.
+        lease_ms: Option<u64>,
+        /// How long it waited.
+        waited_ms: u64,
+    },
+    /// One that waited got nothing in time.
+    TimedOut,
+    /// One that waited was told to stop, or its connection stayed away.
+    Cancelled,
+    /// The task that one waited for is done or failed.
+    Refused(TaskState),
+    /// A lease ran out; the task is free.
+    Lapsed {
+        /// The task.
+        key: Text,
+        /// The token of the claim.
+        token: u64,
+    },
 }
 
 /// What an event is about.
@@ -53,13 +99,31 @@ pub struct Subject {
     pub resources: Vec<(Text, Mode)>,
 }
 
-/// Events as they happen; see [`crate::Locks::watch`].
-pub struct Watch(pub(crate) mpsc::Receiver<Event>);
+/// Events as they happen; see [`crate::Locks::watch`] and [`crate::Tasks::watch`].
+pub struct Watch {
+    events: mpsc::Receiver<Event>,
+    /// Only those of this pool.
+    pool: Option<Text>,
+}
 
 impl Watch {
+    pub(crate) fn new(events: mpsc::Receiver<Event>, pool: Option<Text>) -> Watch {
+        Watch { events, pool }
+    }
+
     /// The next event; `None` if there will be none. Cancel safe.
     pub async fn next(&mut self) -> Option<Event> {
-        self.0.recv().await
+        loop {
+            let event = self.events.recv().await?;
+            let wanted = match (&self.pool, &event) {
+                (None, _) | (_, Event::Missed) => true,
+                (Some(pool), Event::Task(event)) => event.pool == *pool,
+                (Some(_), _) => false,
+            };
+            if wanted {
+                return Some(event);
+            }
+        }
     }
 }
 
@@ -87,7 +151,7 @@ impl Watchers {
         if watchers.is_empty() {
             return;
         }
-        let Some(event) = Event::from_table(event) else { return };
+        let event = Event::from_table(event);
         watchers.retain_mut(|watcher| watcher.tell(&event));
     }
 }
@@ -104,9 +168,8 @@ impl Watcher {
 }
 
 impl Event {
-    /// Nothing of tasks.
-    fn from_table(event: &TableEvent) -> Option<Event> {
-        Some(match event.clone() {
+    fn from_table(event: &TableEvent) -> Event {
+        match event.clone() {
             TableEvent::Granted { id, grant } => Event::Granted {
                 id,
                 token: grant.token,
@@ -120,8 +183,33 @@ impl Event {
                 let lost = Lost::from_cause(cause, reason);
                 Event::Lost { id, token, lost, subject: Subject::new(&about) }
             }
-            TableEvent::Task(_) => return None,
-        })
+            TableEvent::Task(event) => Event::Task(TaskEvent::from_table(event)),
+        }
+    }
+}
+
+impl TaskEvent {
+    fn from_table(event: TableTaskEvent) -> TaskEvent {
+        let (id, pool, what) = match event {
+            TableTaskEvent::Claimed(id, pool, claimed) => (
+                id,
+                pool,
+                ClaimEvent::Claimed {
+                    key: claimed.key,
+                    token: claimed.token,
+                    attempts: claimed.attempts,
+                    lease_ms: claimed.lease_ms,
+                    waited_ms: claimed.waited_ms,
+                },
+            ),
+            TableTaskEvent::TimedOut(id, pool) => (id, pool, ClaimEvent::TimedOut),
+            TableTaskEvent::Withdrawn(id, pool) => (id, pool, ClaimEvent::Cancelled),
+            TableTaskEvent::Refused(id, pool, state) => (id, pool, ClaimEvent::Refused(state)),
+            TableTaskEvent::Lapsed { id, pool, key, token } => {
+                (id, pool, ClaimEvent::Lapsed { key, token })
+            }
+        };
+        TaskEvent { id, pool, what }
     }
 }
 

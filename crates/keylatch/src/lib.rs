@@ -16,12 +16,19 @@
 //! // Everything that is a computer, shared, and only if it is free now.
 //! let computers = locks.lock(resource("product", ["Computer".into(), ANY])).shared().try_now().await?;
 //! drop(computers); // releases too
+//!
+//! // Things to do, each by one of many workers.
+//! let emails = locks.tasks("emails");
+//! emails.create("welcome-42").body("ann@example.org").await?;
+//! let claim = emails.claim().wait(Duration::from_secs(5)).await?.expect("there is one");
+//! claim.done().await?;
 //! # Ok(())
 //! # }
 //! ```
 //!
 //! How a request meets the code: `ask` (what is asked) -> `locks` -> `strategy/` (who decides) ->
-//! `guard` (what is held) -> `keeper` (renewed until it is released or lost).
+//! `guard` (what is held) -> `keeper` (renewed until it is released or lost). `tasks/` has the same path
+//! for tasks.
 
 mod ask;
 pub mod blocking;
@@ -36,19 +43,25 @@ mod key;
 mod locks;
 pub mod place;
 mod strategy;
+mod tasks;
 
-pub use ask::{Ask, Tasks};
+pub use ask::{Ask, Futures};
 pub use capabilities::{Capabilities, Durable};
 pub use error::{
-    ConnectError, ListError, LockError, PromoteError, RenewError, RunError, TaskError,
+    ChangeError, ClaimError, ConnectError, ListError, LockError, PromoteError, RenewError,
+    RunError, TaskError,
 };
-pub use event::{Event, Subject, Watch};
+pub use event::{ClaimEvent, Event, Subject, TaskEvent, Watch};
 pub use fence::{Fence, Stale};
 pub use guard::{Guard, Lost, Released};
 pub use key::{IntoKey, resource};
 pub use keylatch_table::rules::overlap;
 pub use keylatch_table::{
-    ANY, Blocker, Cause, Deadlock, Entry, Field, LocksQuery, Mode, RequestId, Resource,
-    ResourceError, State,
+    ANY, Blocker, Body, Cause, Deadlock, Entry, Field, LocksQuery, Mode, PoolCounts, RequestId,
+    Resource, ResourceError, State, TaskState,
 };
 pub use locks::Locks;
+pub use tasks::{
+    Back, Claim, ClaimTask, CreateTask, ListTasks, LostClaim, PutBackTask, Task, Tasks, UpdateTask,
+    Updated,
+};

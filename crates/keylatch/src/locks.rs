@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use keylatch_table::{Entry, LocksQuery, RequestId, Text};
+use keylatch_table::{Entry, LocksQuery, PoolCounts, RequestId, Text};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
 
@@ -16,7 +16,8 @@ use crate::event::Watch;
 use crate::guard::{Hold, Released};
 use crate::keeper::{self, Keeper};
 use crate::key::IntoKey;
-use crate::strategy::{self, Pending, Renewed, Strategy};
+use crate::strategy::{self, Opened, Pending, Renewed, Strategy, TaskStrategy};
+use crate::tasks::Tasks;
 
 /// Locks of one place. Clones share everything; a program needs one.
 #[derive(Clone)]
@@ -24,6 +25,7 @@ pub struct Locks(Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) strategy: Arc<dyn Strategy>,
+    tasks: Arc<dyn TaskStrategy>,
     pub(crate) keeper: Arc<Keeper>,
     capabilities: &'static Capabilities,
     /// What is shown of requests that name no owner.
@@ -31,7 +33,7 @@ pub(crate) struct Inner {
     releasing: Arc<Releasing>,
     /// Where strategies do their work. A guard may be dropped anywhere: in another runtime, in a
     /// thread without one, or after the runtime has ended (then nothing is done any more).
-    runtime: Handle,
+    pub(crate) runtime: Handle,
 }
 
 /// Releases that have no answer yet.
@@ -75,7 +77,7 @@ impl Locks {
     pub async fn connect(url: &str) -> Result<Locks, ConnectError> {
         let capabilities = Capabilities::of(url).ok_or_else(|| strategy::unknown(url))?;
         let (losses, mut lost) = mpsc::unbounded_channel();
-        let strategy = strategy::connect(url, losses).await?;
+        let Opened { locks: strategy, tasks } = strategy::connect(url, losses).await?;
         let keeper = Arc::new(Keeper::default());
         let told = Arc::downgrade(&keeper);
         tokio::spawn(async move {
@@ -88,7 +90,15 @@ impl Locks {
         let shown = format!("process {}", std::process::id()).into();
         let releasing = Arc::default();
         let runtime = Handle::current();
-        Ok(Locks(Arc::new(Inner { strategy, keeper, capabilities, shown, releasing, runtime })))
+        Ok(Locks(Arc::new(Inner {
+            strategy,
+            tasks,
+            keeper,
+            capabilities,
+            shown,
+            releasing,
+            runtime,
+        })))
     }
 
     /// What the strategy behind the URL can do and promises.
@@ -153,9 +163,25 @@ impl Locks {
         Ok(self.0.submit(|strategy| strategy.promote(id)).await?.grant.token)
     }
 
-    /// What happens from now on to those who wait, and to those who lose what they hold.
+    /// The tasks of a pool, which needs not exist: it does as long as it has tasks.
+    pub fn tasks(&self, pool: impl Into<Text>) -> Tasks {
+        self.tasks_of(pool.into())
+    }
+
+    /// The same, for whoever asks.
+    pub(crate) fn tasks_of<For>(&self, pool: Text) -> Tasks<For> {
+        Tasks::new(Arc::clone(&self.0), pool)
+    }
+
+    /// The pools that have tasks or waiting claims, with their counts.
+    pub async fn pools(&self) -> Result<Vec<PoolCounts>, ListError> {
+        self.0.submit_task(|tasks| tasks.pools(None)).await
+    }
+
+    /// What happens from now on to those who wait, and to those who lose what they hold; also to claims
+    /// of tasks.
     pub async fn watch(&self) -> Result<Watch, ListError> {
-        Ok(Watch(self.0.submit(|strategy| strategy.watch()).await?))
+        Ok(Watch::new(self.0.submit(|strategy| strategy.watch()).await?, None))
     }
 
     /// Waits until every release so far has been answered. Dropped guards release in the background,
@@ -179,10 +205,25 @@ impl Inner {
         call(&*self.strategy)
     }
 
+    /// The same, about tasks.
+    pub(crate) fn submit_task<T>(&self, call: impl FnOnce(&dyn TaskStrategy) -> T) -> T {
+        let _entered = self.runtime.enter();
+        call(&*self.tasks)
+    }
+
     /// Submitted now, whatever becomes of the future.
     pub(crate) fn release(&self, hold: &Hold) -> Pending<Released> {
         self.keeper.drop_hold(&hold.id);
         self.end(&hold.id)
+    }
+
+    /// In a task of its own, for which [`Locks::close`] waits.
+    pub(crate) fn in_background(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let counted = Counted::new(&self.releasing);
+        self.runtime.spawn(async move {
+            work.await;
+            drop(counted);
+        });
     }
 
     /// Ends a request, held or waiting.

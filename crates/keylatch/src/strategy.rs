@@ -1,6 +1,7 @@
 //! Who decides: one trait, and a URL that picks what is behind it.
 
 mod memory;
+mod no_tasks;
 #[cfg(any(feature = "etcd", feature = "postgres", feature = "redis", feature = "sqlite"))]
 mod record;
 #[cfg(feature = "server")]
@@ -10,8 +11,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use keylatch_table::{
-    Acquire, Entry, Grant, LocksQuery, PoolCounts, RequestId, TaskCommand, TaskEntry, TaskReply,
-    TasksQuery,
+    Acquire, Entry, Grant, LocksQuery, PoolCounts, RequestId, TaskCommand, TaskReply, TasksQuery,
 };
 use tokio::sync::mpsc;
 
@@ -20,6 +20,7 @@ use crate::clock::Moment;
 use crate::error::{ConnectError, ListError, LockError, PromoteError, TaskError};
 use crate::event::Event;
 use crate::guard::{Lost, Released};
+use crate::tasks::Task;
 
 /// What comes of something that was submitted. It goes on also if this is dropped.
 pub(crate) type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -65,18 +66,38 @@ pub(crate) trait Strategy: Send + Sync {
     }
 }
 
-/// Tasks, where a strategy has them.
-#[allow(dead_code)] // until the API of tasks calls it
+/// Tasks, where a strategy has them. As with locks, everything is submitted in the order of the calls.
 pub(crate) trait TaskStrategy: Send + Sync {
     /// Carries out a command. A claim that waits resolves with its outcome: `Claimed`, `Nothing` when
     /// the time is over, `Refused`, `Cancelled(true)` if it was told to stop. Never with `Waiting` or
-    /// `Error`. A future that is dropped says nothing; whoever drops a waiting claim cancels its id.
+    /// `Error`. What it waited counts from the call. A future that is dropped says nothing; whoever
+    /// drops a waiting claim cancels its id.
     fn task(&self, command: TaskCommand) -> Pending<Result<TaskReply, TaskError>>;
     /// Tasks of a pool, in the order in which they were created.
-    fn tasks(&self, query: TasksQuery) -> Pending<Result<Vec<TaskEntry>, ListError>>;
-    fn task_entry(&self, pool: &str, key: &str) -> Pending<Result<Option<TaskEntry>, ListError>>;
+    fn tasks(&self, query: TasksQuery) -> Pending<Result<Vec<Task>, ListError>>;
+    fn task_entry(&self, pool: &str, key: &str) -> Pending<Result<Option<Task>, ListError>>;
     /// Of the pool, or of all that have tasks or waiting claims.
     fn pools(&self, pool: Option<&str>) -> Pending<Result<Vec<PoolCounts>, ListError>>;
+}
+
+/// What is behind a URL.
+pub(crate) struct Opened {
+    pub(crate) locks: Arc<dyn Strategy>,
+    pub(crate) tasks: Arc<dyn TaskStrategy>,
+}
+
+impl Opened {
+    /// One object for both.
+    fn whole(strategy: impl Strategy + TaskStrategy + 'static) -> Opened {
+        let strategy = Arc::new(strategy);
+        Opened { locks: strategy.clone(), tasks: strategy }
+    }
+
+    /// Locks only.
+    #[cfg(any(feature = "etcd", feature = "postgres", feature = "redis", feature = "sqlite"))]
+    fn without_tasks(scheme: &str, strategy: impl Strategy + 'static) -> Opened {
+        Opened { locks: Arc::new(strategy), tasks: Arc::new(no_tasks::NoTasks::new(scheme)) }
+    }
 }
 
 /// What is behind a URL, and where it tells of losses.
@@ -84,39 +105,41 @@ pub(crate) trait TaskStrategy: Send + Sync {
 pub(crate) async fn connect(
     url: &str,
     losses: mpsc::UnboundedSender<Loss>,
-) -> Result<Arc<dyn Strategy>, ConnectError> {
+) -> Result<Opened, ConnectError> {
     let Some((scheme, rest)) = url.split_once(':') else {
         return Err(unknown(url));
     };
     match scheme {
-        "memory" => Ok(Arc::new(memory::Memory::new(losses))),
+        "memory" => Ok(Opened::whole(memory::Memory::new(losses))),
         #[cfg(feature = "server")]
         "keylatch" => {
-            Ok(Arc::new(server::Server::connect(server::Way::plain(rest)?, losses).await?))
+            let server = server::Server::connect(server::Way::plain(rest)?, losses).await?;
+            Ok(Opened::whole(server))
         }
         #[cfg(feature = "tls")]
         "keylatchs" => {
-            Ok(Arc::new(server::Server::connect(server::Way::tls(rest)?, losses).await?))
+            let server = server::Server::connect(server::Way::tls(rest)?, losses).await?;
+            Ok(Opened::whole(server))
         }
         #[cfg(feature = "sqlite")]
         "sqlite" => {
             let store = record::sqlite::Sqlite::open(rest.trim_start_matches("//")).await?;
-            Ok(Arc::new(record::Records::new(store, losses)))
+            Ok(Opened::without_tasks(scheme, record::Records::new(store, losses)))
         }
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" | "redis+unix" => {
             let store = record::redis::Redis::connect(url).await?;
-            Ok(Arc::new(record::Records::new(store, losses)))
+            Ok(Opened::without_tasks(scheme, record::Records::new(store, losses)))
         }
         #[cfg(feature = "etcd")]
         "etcd" | "etcds" => {
             let store = record::etcd::Etcd::connect(url).await?;
-            Ok(Arc::new(record::Records::new(store, losses)))
+            Ok(Opened::without_tasks(scheme, record::Records::new(store, losses)))
         }
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => {
             let store = record::postgres::Postgres::connect(url).await?;
-            Ok(Arc::new(record::Records::new(store, losses)))
+            Ok(Opened::without_tasks(scheme, record::Records::new(store, losses)))
         }
         _ => Err(match Capabilities::of(url).and_then(|known| known.feature) {
             Some(feature) => ConnectError::Url(format!(

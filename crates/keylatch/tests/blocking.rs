@@ -29,6 +29,7 @@ each![
     a_lock_is_promoted,
     a_lock_is_kept_and_ended_by_its_id,
     inside_of_a_runtime_it_works_too,
+    tasks_are_claimed_and_done,
 ];
 
 fn run(place: Place, test: impl FnOnce(&Locks) + Send + 'static) {
@@ -48,6 +49,43 @@ fn run(place: Place, test: impl FnOnce(&Locks) + Send + 'static) {
 fn waiters(locks: &Locks) -> usize {
     let all = locks.list(LocksQuery { waiters: true, ..LocksQuery::default() }).unwrap();
     all.iter().filter(|entry| entry.token == 0).count()
+}
+
+fn tasks_are_claimed_and_done(locks: &Locks) {
+    if !locks.capabilities().tasks {
+        return assert!(locks.tasks("pool").create("a").send().is_err());
+    }
+    let tasks = locks.tasks("pool");
+    let new = (0..20).map(|number| tasks.create(number.to_string()).body(number.to_string()));
+    assert_eq!(tasks.create_many(new).unwrap().len(), 20);
+    assert_eq!(tasks.create("7").send().unwrap(), None);
+    let workers: Vec<_> = (0..4)
+        .map(|_| {
+            let tasks = tasks.clone();
+            std::thread::spawn(move || {
+                let mut done = 0;
+                while let Some(claim) = tasks.claim().try_now().take().unwrap() {
+                    assert_eq!(claim.text(), Some(claim.key()));
+                    if claim.key() == "3" && claim.attempts() == 0 {
+                        claim.renew().unwrap();
+                        claim.put_back().error("once more").send().unwrap();
+                        continue;
+                    }
+                    claim.done().unwrap();
+                    done += 1;
+                }
+                done
+            })
+        })
+        .collect();
+    let done: u64 = workers.into_iter().map(|worker| worker.join().unwrap()).sum();
+    assert_eq!((done, tasks.counts().unwrap().done), (20, 20));
+    assert_eq!(tasks.get("3").unwrap().unwrap().error.as_deref(), Some("once more"));
+    assert_eq!(tasks.list().prefix("1").fetch().unwrap().len(), 11);
+    assert!(tasks.delete("3").unwrap() && !tasks.delete("3").unwrap());
+    let nothing = tasks.claim().wait(Duration::from_millis(20)).take().unwrap();
+    assert!(nothing.is_none());
+    assert_eq!(locks.pools().unwrap().len(), 1);
 }
 
 fn a_lock_is_exclusive_until_it_is_released(locks: &Locks) {

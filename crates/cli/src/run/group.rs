@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, ChildStderr, ChildStdin, Command, ExitStatus};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use crate::signals;
 
-pub(super) struct Group {
+pub(crate) struct Group {
     child: Child,
     id: Pid,
     /// What was last seen of the command.
@@ -22,7 +22,7 @@ pub(super) struct Group {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(crate) enum State {
     Runs,
     /// It was stopped by this signal; it may have been continued since.
     Stopped(i32),
@@ -34,12 +34,17 @@ pub(super) enum State {
 const LOOK: Duration = Duration::from_millis(10);
 
 impl Group {
-    pub(super) fn spawn<const N: usize>(
+    pub(crate) fn spawn<const N: usize>(
         words: &[OsString],
         environment: [(&str, String); N],
     ) -> io::Result<Group> {
         let mut command = Command::new(&words[0]);
-        let child = command.args(&words[1..]).envs(environment).process_group(0).spawn()?;
+        command.args(&words[1..]).envs(environment);
+        Group::start(command)
+    }
+
+    pub(crate) fn start(mut command: Command) -> io::Result<Group> {
+        let child = command.process_group(0).spawn()?;
         let id = Pid::from_child(&child);
         let (tell, state) = watch::channel(State::Runs);
         let mut group = Group { child, id, state };
@@ -58,29 +63,34 @@ impl Group {
         Ok(group)
     }
 
+    /// Where it reads from and what it complains to, if they are pipes.
+    pub(crate) fn take_pipes(&mut self) -> (Option<ChildStdin>, Option<ChildStderr>) {
+        (self.child.stdin.take(), self.child.stderr.take())
+    }
+
     /// To all of it. Without effect if all of it has ended.
-    pub(super) fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         let _ = kill_process_group(self.id, signal);
     }
 
     /// The command itself has ended. Cancel safe.
-    pub(super) async fn ended(&mut self) {
+    pub(crate) async fn ended(&mut self) {
         drop(self.state.wait_for(|state| *state == State::Ended).await);
     }
 
     /// What becomes of the command itself. Cancel safe.
-    pub(super) async fn next(&mut self) -> State {
+    pub(crate) async fn next(&mut self) -> State {
         // If nobody can tell any more, the last has been told, and that was its end.
         drop(self.state.changed().await);
         *self.state.borrow_and_update()
     }
 
-    pub(super) fn id(&self) -> Pid {
+    pub(crate) fn id(&self) -> Pid {
         self.id
     }
 
     /// TERM, and KILL for what is left after that time.
-    pub(super) async fn stop(&mut self, patience: Duration) {
+    pub(crate) async fn stop(&mut self, patience: Duration) {
         if !patience.is_zero() {
             self.signal(Signal::TERM);
             // What is stopped would not hear it.
@@ -102,13 +112,13 @@ impl Group {
     }
 
     /// How it ended. To be called when it has.
-    pub(super) fn status(&mut self) -> io::Result<ExitStatus> {
+    pub(crate) fn status(&mut self) -> io::Result<ExitStatus> {
         self.child.wait()
     }
 }
 
 /// As a shell has it.
-pub(super) fn code(status: ExitStatus) -> u8 {
+pub(crate) fn code(status: ExitStatus) -> u8 {
     let code = status.code().map(|code| u8::try_from(code).unwrap_or(u8::MAX));
     code.or_else(|| status.signal().map(signals::code)).unwrap_or(u8::MAX)
 }

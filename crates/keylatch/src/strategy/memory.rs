@@ -1,12 +1,14 @@
 //! `memory:` the table in this process, and nothing else. For one program, and for tests.
 
+mod tasks;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use keylatch_table::{
     Acquire, Answer, Applied, Command, Entry, Event, Grant, LocksQuery, Query, Reply, RequestId,
-    Settings, Table, Target,
+    Settings, Table, Target, TaskReply,
 };
 use parking_lot::Mutex;
 use rand::RngCore;
@@ -32,6 +34,8 @@ struct Shared {
 struct State {
     table: Table,
     waiting: HashMap<RequestId, oneshot::Sender<Outcome>>,
+    /// Claims that wait. Their ids are of a kind of their own; all who ask under one are told.
+    claims: HashMap<RequestId, Vec<oneshot::Sender<TaskReply>>>,
     losses: mpsc::UnboundedSender<Loss>,
     watchers: Watchers,
     /// When the ticker wakes.
@@ -43,8 +47,8 @@ impl Memory {
         // As every new table: tokens must not fall back when this program starts again.
         let token = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
         let table = Table::new(Settings::default(), token as u64, rand::rng().next_u64());
-        let (waiting, watchers) = (HashMap::new(), Watchers::default());
-        let state = State { table, waiting, losses, watchers, wakes: None };
+        let (waiting, claims, watchers) = (HashMap::new(), HashMap::new(), Watchers::default());
+        let state = State { table, waiting, claims, losses, watchers, wakes: None };
         let (state, sooner) = (Mutex::new(state), Notify::new());
         let shared = Arc::new(Shared { state, sooner, start: Instant::now() });
         tokio::spawn(tick(Arc::downgrade(&shared)));
@@ -79,8 +83,11 @@ impl Shared {
     }
 
     fn apply(&self, command: Command) -> Reply {
+        self.apply_to(&mut self.state.lock(), command)
+    }
+
+    fn apply_to(&self, state: &mut State, command: Command) -> Reply {
         let now = self.now();
-        let mut state = self.state.lock();
         let Applied { reply, events } = state.table.apply(now, command);
         for event in events {
             state.tell(event);
@@ -110,7 +117,7 @@ impl State {
                 drop(self.losses.send((id, Lost::from_cause(cause, reason))));
                 return;
             }
-            Event::Task(_) => return,
+            Event::Task(event) => return self.tell_claim(event),
         };
         if let Some(waiter) = self.waiting.remove(&id) {
             drop(waiter.send(outcome));

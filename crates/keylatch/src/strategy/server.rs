@@ -2,10 +2,12 @@
 //! lost, the next address is tried, everything without an answer is asked again under the same id,
 //! and what is held or waited for is attached to the new connection.
 
+mod claims;
 mod events;
 mod hello;
 mod link;
 mod read;
+mod tasks;
 #[cfg(feature = "tls")]
 mod tls;
 mod way;

@@ -1,6 +1,6 @@
 //! A connection of its own for events: `SUBSCRIBE keylatch:events`. It comes back after it is lost.
 
-use keylatch_table::{Mode, RequestId};
+use keylatch_table::{Mode, RequestId, TaskState};
 use keylatch_wire::{Value, read_value};
 use serde_json::Value as Json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::way::{BACK_OFF, Stream, Way};
 use super::{encode, read};
 use crate::error::{ConnectError, ListError};
-use crate::event::{BEHIND, Event, Subject};
+use crate::event::{BEHIND, ClaimEvent, Event, Subject, TaskEvent};
 use crate::guard::Lost;
 
 type Subscribed = oneshot::Sender<Result<(), ListError>>;
@@ -140,6 +140,9 @@ async fn serve(
 fn event(text: &str) -> Option<Event> {
     let event: Json = serde_json::from_str(text).ok()?;
     let id = RequestId::new(event["id"].as_str()?);
+    if let Some(pool) = event["pool"].as_str() {
+        return Some(Event::Task(TaskEvent { id, pool: pool.into(), what: of_claim(&event)? }));
+    }
     Some(match event["event"].as_str()? {
         "granted" => Event::Granted {
             id,
@@ -159,6 +162,24 @@ fn event(text: &str) -> Option<Event> {
             ),
             subject: subject(&event)?,
         },
+        _ => return None,
+    })
+}
+
+fn of_claim(event: &Json) -> Option<ClaimEvent> {
+    let key = || Some(event["key"].as_str()?.into());
+    Some(match event["event"].as_str()? {
+        "claimed" => ClaimEvent::Claimed {
+            key: key()?,
+            token: event["token"].as_u64()?,
+            attempts: event["attempts"].as_u64()?.try_into().ok()?,
+            lease_ms: event["lease_ms"].as_u64(),
+            waited_ms: event["waited_ms"].as_u64().unwrap_or(0),
+        },
+        "claim_timeout" => ClaimEvent::TimedOut,
+        "claim_cancelled" => ClaimEvent::Cancelled,
+        "claim_refused" => ClaimEvent::Refused(TaskState::from_word(event["state"].as_str()?)?),
+        "lapsed" => ClaimEvent::Lapsed { key: key()?, token: event["token"].as_u64()? },
         _ => return None,
     })
 }

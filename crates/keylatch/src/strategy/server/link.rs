@@ -5,17 +5,18 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::time::{Duration, Instant};
 
-use keylatch_table::RequestId;
+use keylatch_table::{RequestId, TaskCommand};
 use keylatch_wire::{Lock, Value, read_value, write_lock};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 
 use super::super::{Granted, Loss};
+use super::claims::{ClaimSender, ClaimWait, Claims};
 use super::read::{self, Outcome};
 use super::way::{BACK_OFF, Stream, Way};
 use super::{Failure, PATIENCE, encode};
 use crate::clock::Moment;
-use crate::error::{ConnectError, LockError};
+use crate::error::{ConnectError, LockError, TaskError};
 
 type LockSender = oneshot::Sender<Result<Granted, LockError>>;
 type ValueSender = oneshot::Sender<Result<Value, Failure>>;
@@ -26,6 +27,10 @@ pub(super) enum Submitted {
     Release(RequestId, Vec<u8>, ValueSender),
     Promote(RequestId, Vec<u8>, ValueSender),
     Command(Vec<u8>, ValueSender),
+    /// A change of tasks, which has its id in it.
+    Task(Vec<u8>, ValueSender),
+    Claim(Box<TaskCommand>, ClaimSender),
+    CancelClaim(RequestId, Vec<u8>, ValueSender),
 }
 
 /// A request without an answer.
@@ -42,6 +47,9 @@ enum To {
     Lock(Box<Wait>),
     Value(ValueSender),
     Promote(RequestId, ValueSender),
+    Task(ValueSender),
+    Claim(Box<ClaimWait>),
+    CancelClaim(RequestId, ValueSender),
     /// A lock that is held, attached to a new connection.
     Attach(RequestId),
     /// A request that was given up, or whose outcome nobody needs.
@@ -88,6 +96,7 @@ pub(super) struct Link {
     /// In the order of their answers.
     open: VecDeque<Open>,
     waits: HashMap<RequestId, Wait>,
+    claims: Claims,
     /// To be attached again after the connection was lost.
     held: HashMap<RequestId, Held>,
     /// Nobody can submit anything any more.
@@ -112,6 +121,7 @@ impl Link {
             losses,
             open: VecDeque::new(),
             waits: HashMap::new(),
+            claims: Claims::default(),
             held: HashMap::new(),
             closed: false,
             logged_out: false,
@@ -161,10 +171,17 @@ impl Link {
                     true => LockError::Unknown(unknown.clone()),
                     false => LockError::Denied(reason.into()),
                 }))),
-                To::Promote(_, sender) if open.sent => {
+                To::Claim(wait) => wait.done(Err(match open.sent {
+                    true => TaskError::Unknown(unknown.clone()),
+                    false => TaskError::Denied(reason.into()),
+                })),
+                To::Promote(_, sender) | To::Task(sender) if open.sent => {
                     drop(sender.send(Err(Failure::Unknown(unknown.clone()))));
                 }
-                To::Value(sender) | To::Promote(_, sender) => {
+                To::Value(sender)
+                | To::Promote(_, sender)
+                | To::Task(sender)
+                | To::CancelClaim(_, sender) => {
                     drop(sender.send(Err(Failure::Denied(reason.into()))));
                 }
                 To::Attach(_) | To::Nobody => {}
@@ -174,6 +191,7 @@ impl Link {
         for (_, wait) in self.waits.drain() {
             drop(wait.outcome.send(Err(LockError::Unknown(unknown.clone()))));
         }
+        self.claims.give_up(|_| true, &unknown);
     }
 
     async fn until_asked(&mut self) {
@@ -265,11 +283,16 @@ impl Link {
             let (bytes, give_up) = (wait.bytes(), wait.end + PATIENCE);
             again.push_back(Open { bytes, to: To::Lock(Box::new(wait)), sent: true, give_up });
         }
+        for mut wait in self.claims.drain() {
+            let (bytes, give_up) = (wait.bytes(), wait.end + PATIENCE);
+            again.push_back(Open { bytes, to: To::Claim(Box::new(wait)), sent: true, give_up });
+        }
         for mut open in self.open.drain(..) {
             match &mut open.to {
                 To::Nobody | To::Attach(_) => continue,
                 To::Lock(wait) => open.bytes = wait.bytes(),
-                To::Value(_) | To::Promote(..) => {}
+                To::Claim(wait) => open.bytes = wait.bytes(),
+                To::Value(_) | To::Promote(..) | To::Task(_) | To::CancelClaim(..) => {}
             }
             open.sent = true;
             again.push_back(open);
@@ -300,6 +323,15 @@ impl Link {
                 (bytes, To::Promote(id, answer), patience)
             }
             Some(Submitted::Command(bytes, answer)) => (bytes, To::Value(answer), patience),
+            Some(Submitted::Task(bytes, answer)) => (bytes, To::Task(answer), patience),
+            Some(Submitted::Claim(command, outcome)) => {
+                let mut wait = ClaimWait::new(*command, outcome);
+                let give_up = wait.end + PATIENCE;
+                (wait.bytes(), To::Claim(Box::new(wait)), give_up)
+            }
+            Some(Submitted::CancelClaim(id, bytes, answer)) => {
+                (bytes, To::CancelClaim(id, answer), patience)
+            }
         };
         self.open.push_back(Open { bytes, to, sent: false, give_up });
     }
@@ -334,7 +366,14 @@ impl Link {
     fn answered(&mut self, to: To, value: Value) {
         match to {
             To::Nobody => {}
-            To::Value(sender) => drop(sender.send(Ok(value))),
+            To::Value(sender) | To::Task(sender) => drop(sender.send(Ok(value))),
+            To::Claim(wait) => self.claims.answered(*wait, &value),
+            To::CancelClaim(id, sender) => {
+                if value == Value::Integer(1) {
+                    self.claims.cancelled(&id);
+                }
+                drop(sender.send(Ok(value)));
+            }
             To::Lock(wait) => match read::outcome(&value) {
                 Outcome::Waiting => drop(self.waits.insert(wait.id(), *wait)),
                 Outcome::Done(outcome) => self.done(*wait, outcome),
@@ -395,11 +434,14 @@ impl Link {
         }
     }
 
-    /// `keylatch granted|timeout|deadlock|cancelled|lost {map}`.
+    /// `keylatch granted|timeout|deadlock|cancelled|lost {map}`, and of claims `claimed|refused`.
     fn pushed(&mut self, words: &[Value]) {
         let [first, kind, about] = words else { return };
         let Some(id) = read::text(about, "id").map(RequestId::new) else { return };
         if !first.is("keylatch") {
+            return;
+        }
+        if self.claims.pushed(&id, about) {
             return;
         }
         if kind.is("lost") {
@@ -423,7 +465,14 @@ impl Link {
                     true => LockError::Unknown(UNREACHABLE.into()),
                     false => LockError::Unreachable(UNREACHABLE.into()),
                 }))),
-                To::Value(sender) | To::Promote(_, sender) => drop(sender.send(Err(match sent {
+                To::Claim(wait) => wait.done(Err(match sent {
+                    true => TaskError::Unknown(UNREACHABLE.into()),
+                    false => TaskError::Unreachable(UNREACHABLE.into()),
+                })),
+                To::Value(sender)
+                | To::Promote(_, sender)
+                | To::Task(sender)
+                | To::CancelClaim(_, sender) => drop(sender.send(Err(match sent {
                     true => Failure::Unknown(UNREACHABLE.into()),
                     false => Failure::NotSent(UNREACHABLE.into()),
                 }))),
@@ -443,6 +492,7 @@ impl Link {
                 drop(wait.outcome.send(Err(LockError::Unknown(UNREACHABLE.into()))));
             }
         }
+        self.claims.give_up(|end| end + PATIENCE <= now, UNREACHABLE);
     }
 }
 

@@ -38,12 +38,12 @@ pub(super) fn text<'v>(value: &'v Value, field: &str) -> Option<&'v str> {
     value.field(field)?.text()
 }
 
-fn number(value: &Value, field: &str) -> Option<u64> {
+pub(super) fn number(value: &Value, field: &str) -> Option<u64> {
     value.field(field)?.integer().and_then(|number| u64::try_from(number).ok())
 }
 
 /// No lease is -1.
-fn lease(value: &Value) -> Option<u64> {
+pub(super) fn lease(value: &Value) -> Option<u64> {
     number(value, "lease_ms")
 }
 
