@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use keylatch_table::{Applied, Command};
 use mio::Waker;
@@ -44,6 +45,8 @@ pub(crate) struct Desk {
     out: Mutex<Option<Outgoing>>,
     /// There is another thing on its way out, or none any more.
     pub(super) changed: Notify,
+    /// Nobody takes anything any more.
+    closed: AtomicBool,
 }
 
 /// What is on its way out.
@@ -69,7 +72,15 @@ impl Desk {
             taken: Notify::new(),
             out: Mutex::default(),
             changed: Notify::new(),
+            closed: AtomicBool::new(false),
         }
+    }
+
+    /// The loop has ended: what there would be to tell is dropped, and nothing waits for room.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.told.lock().clear();
+        self.taken.notify_one();
     }
 
     /// Puts a batch on its way. Its commands stay with the loop until they are asked for again.
@@ -140,6 +151,9 @@ impl Desk {
             }
             Told::Events(_) | Told::Detached | Told::Failed(_) => false,
         };
+        if self.closed.load(Ordering::SeqCst) {
+            return;
+        }
         let mut queue = self.told.lock();
         let first = queue.is_empty();
         queue.push_back(told);
@@ -159,7 +173,7 @@ impl Desk {
 
     /// Waits until the loop has caught up.
     pub(super) async fn room(&self) {
-        while self.told.lock().len() >= MOST {
+        while self.told.lock().len() >= MOST && !self.closed.load(Ordering::SeqCst) {
             self.taken.notified().await;
         }
     }

@@ -120,6 +120,7 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
+        self.desk.close();
         drop(self.orders.send(Order::Close));
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()

@@ -154,6 +154,9 @@ impl Answers for Service {
                 Request::Remove(node) => lead.remove(node).await,
                 Request::Lead(node) => lead.hand_over_to(node).await,
                 _ if from == 0 => Led::Refused("only members may ask this".into()),
+                Request::Commit(stamp, _) if stamp.node != from => {
+                    Led::Refused("a batch is carried by whoever made it".into())
+                }
                 Request::Commit(stamp, commands) => lead.commit_of(stamp, commands).await,
                 Request::ReadIndex => lead.read_index().await,
                 Request::Append(rpc) => {
