@@ -7,7 +7,9 @@ use keylatch_lab::{
     compare::{Subject, run},
     generate::Profile,
 };
-use keylatch_table::{Answer, Applied, Command, Progress, Query, Settings, SnapshotWriter, Table};
+use keylatch_table::{
+    Answer, Applied, Command, Progress, Query, Reply, Settings, SnapshotWriter, Table,
+};
 
 /// A table that comes back from each restart with another hash seed, that answers refusals without
 /// applying them, as a server does that writes no refusal to its log, and that is always writing a
@@ -65,6 +67,12 @@ impl Subject for Restarting {
             // Only time passes.
             let Applied { events, .. } = self.table.apply(at, Command::Tick);
             return Applied { reply, events };
+        }
+        if let Command::Task(task) = &command
+            && let Some(reply) = self.table.task_refusal(at, task)
+        {
+            let Applied { events, .. } = self.table.apply(at, Command::Tick);
+            return Applied { reply: Reply::Task(reply), events };
         }
         self.table.apply(at, command)
     }

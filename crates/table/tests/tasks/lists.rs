@@ -1,8 +1,8 @@
 //! Reading tasks: lists, pages, counts.
 
 use crate::common::Scene;
-use crate::common::tasks::{POOL, any, command, new_task};
-use keylatch_table::{Claim, Create, PoolCounts, TaskAction, TaskState, TasksQuery};
+use crate::common::tasks::{POOL, any, command, named, new_task};
+use keylatch_table::{Claim, ClaimOutcome, Create, PoolCounts, TaskAction, TaskState, TasksQuery};
 
 fn all() -> TasksQuery {
     TasksQuery { pool: POOL.into(), state: None, prefix: None, limit: 0, cursor: 0 }
@@ -99,4 +99,23 @@ fn what_is_left_of_a_lease_is_read_as_of_the_time_asked() {
     assert_eq!(scene.entry("t").lease_ms, Some(200));
     scene.at(1_800);
     assert_eq!(scene.entry("t").lease_ms, Some(0));
+}
+
+#[test]
+fn claims_are_counted_by_how_they_came_out() {
+    let mut scene = Scene::new();
+    scene.claim("nothing");
+    scene.create("t");
+    scene.claim("w");
+    scene.claim("w");
+    scene.claim_wait("late", 100);
+    scene.claim_as("told", Claim { wait_ms: 9_000, ..named("told", "x") });
+    scene.task("told", TaskAction::Cancel);
+    scene.claim_as("long", Claim { lease_ms: u64::MAX, ..any("long") });
+    scene.at(90_000).tick();
+    scene.finish("t", 2);
+    scene.claim_as("done", named("done", "t"));
+    let counted = ClaimOutcome::ALL.map(|outcome| scene.table.tally().claims(outcome));
+    assert_eq!(counted, [1; 6], "a repeat is no other request");
+    assert_eq!(scene.table.tally().lapsed, 1);
 }
