@@ -1,10 +1,12 @@
 //! `keylatch cluster`: who is in a cluster, and who leads it.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
-use keylatch_server::cluster::{self, MemberStatus, Role, Status};
+use keylatch_server::TlsFiles;
+use keylatch_server::cluster::{MemberStatus, Role, Status, Visit};
 use serde_json::{Value, json};
 
 use crate::place::Form;
@@ -35,7 +37,58 @@ struct Options {
     #[arg(long, value_name = "HOST:PORT", env = "KEYLATCH_PEER", default_value = "127.0.0.1:5627")]
     peer: String,
     #[command(flatten)]
+    tls: PeerTls,
+    #[command(flatten)]
     form: Form,
+}
+
+/// How members of a cluster know each other.
+#[derive(Args, Debug)]
+pub(crate) struct PeerTls {
+    /// The certificate that is shown to members of the cluster (PEM, with its chain).
+    #[arg(long, value_name = "FILE", env = "KEYLATCH_PEER_TLS_CERT")]
+    peer_tls_cert: Option<PathBuf>,
+    /// Its key (PEM).
+    #[arg(long, value_name = "FILE", env = "KEYLATCH_PEER_TLS_KEY")]
+    peer_tls_key: Option<PathBuf>,
+    /// Who signs the certificates of members (PEM).
+    #[arg(long, value_name = "FILE", env = "KEYLATCH_PEER_TLS_CA")]
+    peer_tls_ca: Option<PathBuf>,
+}
+
+/// The same of a configuration file.
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct PeerTlsFile {
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+    ca: Option<PathBuf>,
+}
+
+impl PeerTls {
+    pub(crate) fn files(&self, file: &PeerTlsFile) -> Result<Option<TlsFiles>> {
+        let first = |one: &Option<PathBuf>, other: &Option<PathBuf>| one.clone().or(other.clone());
+        let certificate = first(&self.peer_tls_cert, &file.cert);
+        let key = first(&self.peer_tls_key, &file.key);
+        let client_ca = first(&self.peer_tls_ca, &file.ca);
+        match (certificate, key, client_ca) {
+            (None, None, None) => Ok(None),
+            (Some(certificate), Some(key), client_ca @ Some(_)) => {
+                let require_client_certificate = true;
+                Ok(Some(TlsFiles { certificate, key, client_ca, require_client_certificate }))
+            }
+            _ => {
+                bail!("members need --peer-tls-cert, --peer-tls-key and --peer-tls-ca: all of them")
+            }
+        }
+    }
+}
+
+impl Options {
+    fn visit(&self) -> Result<Visit> {
+        let tls = self.tls.files(&PeerTlsFile::default())?;
+        Ok(Visit { peer: self.peer.clone(), tls })
+    }
 }
 
 #[derive(Subcommand, Debug)]
@@ -68,16 +121,16 @@ impl Cluster {
     pub(crate) fn run(&self) -> Result<ExitCode> {
         match &self.command {
             Command::Status(options) => {
-                let status = Status::of(&options.peer)?;
+                let status = options.visit()?.status()?;
                 options.form.print(&as_json(&status), as_text(&status))?;
             }
             Command::Remove(Named { node, options }) => {
-                cluster::remove(&options.peer, *node)?;
+                options.visit()?.remove(*node)?;
                 let text = format!("{node} is no member any more");
                 options.form.print(&json!({ "removed": node.to_string() }), text)?;
             }
             Command::Transfer(Named { node, options }) => {
-                cluster::transfer(&options.peer, *node)?;
+                options.visit()?.transfer(*node)?;
                 options
                     .form
                     .print(&json!({ "leader": node.to_string() }), format!("{node} leads"))?;

@@ -40,7 +40,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Run a lock server.
-    Serve(serve::Serve),
+    Serve(Box<serve::Serve>),
     Run(run::Run),
     Lock(locks::Lock),
     Unlock(locks::Unlock),

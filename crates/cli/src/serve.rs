@@ -10,6 +10,7 @@ use clap::Args;
 use keylatch_server::{Addresses, Config, Server, TlsFiles};
 use serde::Deserialize;
 
+use crate::cluster::{PeerTls, PeerTlsFile};
 use crate::telemetry::{self, LogFormat};
 
 const EXAMPLES: &str = "\
@@ -52,6 +53,8 @@ pub(crate) struct Serve {
     /// As what other members know the peer address, if not as it is.
     #[arg(long, value_name = "HOST:PORT", env = "KEYLATCH_PEER_ADDRESS", requires = "peer")]
     peer_address: Option<String>,
+    #[command(flatten)]
+    peer_tls: PeerTls,
     /// Join the cluster that one of these peer addresses belongs to. A member ignores it.
     #[arg(long, value_name = "HOST:PORT,..", value_delimiter = ',', env = "KEYLATCH_JOIN")]
     join: Vec<String>,
@@ -102,6 +105,7 @@ struct File {
     http: Option<String>,
     peer: Option<String>,
     peer_address: Option<String>,
+    peer_tls: PeerTlsFile,
     join: Vec<String>,
     leader_wait_ms: Option<u64>,
     http_hosts: Vec<String>,
@@ -214,6 +218,7 @@ impl Serve {
             config.peer = address("peer", text)?;
         }
         config.peer_address = self.peer_address.as_ref().or(file.peer_address.as_ref()).cloned();
+        config.peer_tls = self.peer_tls.files(&file.peer_tls)?;
         config.join.clone_from(if self.join.is_empty() { &file.join } else { &self.join });
         config.http_hosts.clone_from(&file.http_hosts);
         self.resolve_security(&file, &mut config)?;

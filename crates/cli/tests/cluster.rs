@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{Client, HANG, Random, Server, Start, text, token};
-use keylatch_server::cluster::{Fingerprint, Role, Status};
+use keylatch_server::cluster::{Fingerprint, Role, Status, Visit};
 use keylatch_wire::Value;
 use tempfile::TempDir;
 
@@ -43,7 +43,9 @@ fn start(dir: &TempDir, peer: SocketAddr, join: Option<SocketAddr>) -> Server {
     if let Some(join) = join {
         start = start.config(&format!("join = ['{join}']"));
     }
-    start.config("leader_wait_ms = 500").start()
+    // Files that are made in no time, also by three at once.
+    let sizes = "[log]\nsegment_bytes = 1048576\nreserve_bytes = 65536";
+    start.config("leader_wait_ms = 500").config(sizes).start()
 }
 
 impl Node {
@@ -65,7 +67,7 @@ impl Node {
     }
 
     fn status(&self) -> Option<Status> {
-        Status::of(&self.peer.to_string()).ok()
+        Visit::plainly(&self.peer).status().ok()
     }
 }
 
@@ -89,7 +91,7 @@ fn until_voters(node: &Node, count: usize) {
 
 fn until_equal(nodes: &[Node]) {
     eventually("equal tables", || {
-        let all = nodes.iter().map(|node| Fingerprint::of(&node.peer.to_string()).ok());
+        let all = nodes.iter().map(|node| Visit::plainly(&node.peer).fingerprint().ok());
         let all: Vec<Fingerprint> = all.collect::<Option<_>>()?;
         let as_far = all.iter().all(|one| one.applied == all[0].applied);
         assert!(!as_far || all.iter().all(|one| one.hash == all[0].hash), "{all:?}");

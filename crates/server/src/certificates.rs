@@ -17,7 +17,7 @@ use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use rustls::{RootCertStore, ServerConfig};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use crate::config::TlsFiles;
 
@@ -153,7 +153,7 @@ fn stamps(files: &TlsFiles) -> Vec<Option<Stamp>> {
     paths.into_iter().flatten().map(stamp).collect()
 }
 
-fn server_config(files: &TlsFiles) -> Result<ServerConfig, TlsError> {
+pub(crate) fn server_config(files: &TlsFiles) -> Result<ServerConfig, TlsError> {
     let TlsFiles { certificate, key, client_ca, require_client_certificate } = files;
     let chain = certificates(certificate)?;
     let private = private_key(key)?;
@@ -192,6 +192,24 @@ fn server_config(files: &TlsFiles) -> Result<ServerConfig, TlsError> {
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(config)
+}
+
+/// The same files for the other end, where both show a certificate of the same authority.
+pub(crate) fn client_config(files: &TlsFiles) -> Result<ClientConfig, TlsError> {
+    let TlsFiles { certificate, key, client_ca, .. } = files;
+    let mut roots = RootCertStore::empty();
+    if let Some(path) = client_ca {
+        let failed = |error: rustls::Error| TlsError::Unusable { path: path.clone(), error };
+        for authority in certificates(path)? {
+            roots.add(authority).map_err(failed)?;
+        }
+    }
+    let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("the provider has what the default versions need")
+        .with_root_certificates(roots)
+        .with_client_auth_cert(certificates(certificate)?, private_key(key)?);
+    config.map_err(|error| TlsError::Unusable { path: certificate.clone(), error })
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {

@@ -1,5 +1,7 @@
 //! What an operator is told of a cluster, and asks of it.
 
+use crate::certificates::TlsError;
+use crate::config::TlsFiles;
 use crate::log::raft::visit;
 
 /// A cluster, as one of its nodes sees it.
@@ -59,32 +61,46 @@ pub enum ClusterError {
     /// Nobody can decide.
     #[error("no member leads now: is a majority of them running? Try again")]
     NoLeader,
+    /// A certificate, most likely.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// It was not done, and why.
     #[error("{0}")]
     Failed(String),
 }
 
-impl Status {
-    /// How the cluster looks from the member at this peer address.
-    pub fn of(address: &str) -> Result<Status, ClusterError> {
-        visit::status(address)
+/// Asks a member, at its peer address.
+#[derive(Clone, Debug)]
+pub struct Visit {
+    /// Where.
+    pub peer: String,
+    /// How members know each other, if they do.
+    pub tls: Option<TlsFiles>,
+}
+
+impl Visit {
+    /// Of a cluster without TLS between its members.
+    pub fn plainly(peer: &impl ToString) -> Visit {
+        Visit { peer: peer.to_string(), tls: None }
     }
-}
 
-impl Fingerprint {
-    /// The table of the member at this peer address. It takes that member as long as a snapshot.
-    pub fn of(address: &str) -> Result<Fingerprint, ClusterError> {
-        visit::fingerprint(address)
+    /// How the cluster looks from there.
+    pub fn status(&self) -> Result<Status, ClusterError> {
+        visit::status(self)
     }
-}
 
-/// Takes a node out of the cluster that the member at this peer address belongs to. It may be one that is
-/// gone for good.
-pub fn remove(address: &str, node: u64) -> Result<(), ClusterError> {
-    visit::remove(address, node)
-}
+    /// The table of that member. It takes it as long as a snapshot.
+    pub fn fingerprint(&self) -> Result<Fingerprint, ClusterError> {
+        visit::fingerprint(self)
+    }
 
-/// Has another node lead the cluster that the member at this peer address belongs to.
-pub fn transfer(address: &str, node: u64) -> Result<(), ClusterError> {
-    visit::transfer(address, node)
+    /// Takes a node out of the cluster; it may be one that is gone for good.
+    pub fn remove(&self, node: u64) -> Result<(), ClusterError> {
+        visit::remove(self, node)
+    }
+
+    /// Has another node lead.
+    pub fn transfer(&self, node: u64) -> Result<(), ClusterError> {
+        visit::transfer(self, node)
+    }
 }

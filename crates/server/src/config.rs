@@ -21,6 +21,9 @@ pub struct Config {
     pub peer: Option<SocketAddr>,
     /// As what other members know that address, if not as it is.
     pub peer_address: Option<String>,
+    /// Members speak inside of TLS, and show each other certificates of the authority in `client_ca`; `None`
+    /// is off.
+    pub peer_tls: Option<TlsFiles>,
     /// Peer addresses of members of a cluster to join. A node that is a member already ignores them.
     pub join: Vec<String>,
     /// How long a request waits for a leader, unless it says that it waits longer.
@@ -106,6 +109,7 @@ impl Default for Config {
             http: loopback(5626),
             peer: None,
             peer_address: None,
+            peer_tls: None,
             join: Vec::new(),
             leader_wait: Duration::from_secs(3),
             http_hosts: Vec::new(),
@@ -144,10 +148,11 @@ pub enum ConfigError {
          listen on 127.0.0.1 or ::1, or say --enqueue-insecure"
     )]
     EnqueueNotLoopback(SocketAddr),
-    /// Members know nobody who is not one of them, and there is no TLS between them yet.
+    /// Whoever can reach a member could join.
     #[error(
-        "{0} is reachable from other machines, and what members of a cluster say to each other is not \
-         protected yet: listen on 127.0.0.1 or ::1, or say --insecure in a network of your own"
+        "{0} is reachable from other machines, and members of a cluster would not know each other: give them \
+         certificates (--peer-tls-cert, --peer-tls-key, --peer-tls-ca), listen on 127.0.0.1 or ::1, or say \
+         --insecure"
     )]
     PeerNotLoopback(SocketAddr),
     /// A member has a log.
@@ -194,8 +199,14 @@ impl Config {
         {
             return Err(ConfigError::EnqueueNotLoopback(address));
         }
-        if let Some(address) = self.peer.filter(|address| open(address) && !self.insecure) {
+        if let Some(address) = self.peer.filter(open)
+            && !self.insecure
+            && self.peer_tls.is_none()
+        {
             return Err(ConfigError::PeerNotLoopback(address));
+        }
+        if self.peer_tls.as_ref().is_some_and(|tls| tls.client_ca.is_none()) {
+            return Err(ConfigError::NoClientCa);
         }
         if self.peer.is_some() && self.data.is_none() {
             return Err(ConfigError::PeerWithoutData);

@@ -22,6 +22,7 @@ use crate::certificates::{Certificates, TlsError};
 use crate::clock::{Clock, wall};
 use crate::config::{Config, ConfigError};
 use crate::listener::{Speaks, enqueue, http, resp};
+use crate::log::channel::tls::Tls;
 use crate::log::raft::{Member, Node, NodeError, Start};
 use crate::turn::{FIRST_CONNECTION, Guard, KEEP, Turns};
 
@@ -141,6 +142,7 @@ impl Server {
     pub fn bind(config: Config) -> Result<Server, ServerError> {
         config.validate()?;
         let certificates = config.tls.clone().map(Certificates::read).transpose()?;
+        let peer_tls = config.peer_tls.clone().map(Tls::read).transpose()?;
         let poll = Poll::new()?;
         let mut listeners = Listeners::bind(&config, &poll)?;
         let waker = Arc::new(Waker::new(poll.registry(), STOP)?);
@@ -167,6 +169,7 @@ impl Server {
                         hash_seed,
                         address: listeners.peer_address(&config),
                         listener,
+                        tls: peer_tls.map(Arc::new),
                         join: config.join.clone(),
                         waker: Arc::clone(&waker),
                     })?;
@@ -234,6 +237,7 @@ impl Server {
     pub fn check(config: &Config) -> Result<(), ServerError> {
         config.validate()?;
         config.tls.clone().map(Certificates::read).transpose()?;
+        config.peer_tls.clone().map(Tls::read).transpose()?;
         config.access.as_deref().map(Access::read).transpose()?;
         Ok(())
     }

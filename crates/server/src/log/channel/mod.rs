@@ -2,7 +2,7 @@
 //! they mean is not known here.
 //!
 //! - `hello`: who is there, said first on every link.
-//! - `tcp`: links as TCP connections.
+//! - `tcp`: links as TCP connections, `tls`: inside of which both show who they are.
 //! - `memory`: links inside of a process, which tests can cut.
 //!
 //! A link carries one request at a time, so nothing can queue up in it: who waits for a reply does not send
@@ -15,6 +15,7 @@ pub(crate) mod memory;
 pub(crate) mod tcp;
 #[cfg(test)]
 mod tests;
+pub(crate) mod tls;
 
 use std::io;
 use std::sync::Arc;

@@ -1,15 +1,17 @@
-//! Links as TCP connections: a hello and its answer, then frames, each behind its length in four bytes.
+//! Links as TCP connections, mostly inside of TLS: a hello and its answer, then frames, each behind its
+//! length in four bytes.
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 use super::hello::{self, HELLO_BYTES, WELCOME_BYTES};
+use super::tls::Tls;
 use super::{Answers, Channel, ChannelError, Connecting, Hello, Link, MOST_BYTES, Refusal};
 
 /// Links that others may have to us: some four a member, and what comes and goes.
@@ -19,20 +21,33 @@ const HELLO: Duration = Duration::from_secs(2);
 /// A buffer that has grown beyond this for one frame is not kept.
 const KEEP: usize = 256 * 1024;
 
-pub(crate) struct Tcp;
+pub(crate) struct Tcp {
+    /// Both show a certificate, or none does.
+    pub(crate) tls: Option<Arc<Tls>>,
+}
 
 struct TcpLink {
-    stream: TcpStream,
+    stream: Box<dyn Stream>,
     out: Vec<u8>,
 }
+
+/// A TCP connection, or TLS on one.
+trait Stream: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> Stream for T {}
 
 impl Channel for Tcp {
     fn connect<'a>(&'a self, address: &'a str, hello: Hello) -> Connecting<'a> {
         Box::pin(async move {
             let connecting = async {
-                let mut stream = TcpStream::connect(address).await?;
+                let stream = TcpStream::connect(address).await?;
                 stream.set_nodelay(true)?;
+                let mut stream: Box<dyn Stream> = match &self.tls {
+                    None => Box::new(stream),
+                    Some(tls) => Box::new(tls.connect(address, stream).await?),
+                };
                 stream.write_all(&hello.to_bytes()).await?;
+                stream.flush().await?;
                 let mut answer = [0; WELCOME_BYTES];
                 stream.read_exact(&mut answer).await?;
                 Ok::<_, io::Error>((stream, answer))
@@ -57,11 +72,14 @@ impl Link for TcpLink {
 }
 
 /// Answers everyone who comes, until it is dropped.
-pub(crate) async fn serve(listener: TcpListener, answers: Arc<dyn Answers>) {
+pub(crate) async fn serve(listener: TcpListener, tls: Option<Arc<Tls>>, answers: Arc<dyn Answers>) {
     let links = Arc::new(Semaphore::new(LINKS));
     loop {
         let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+            Ok((stream, _)) => {
+                drop(stream.set_nodelay(true));
+                stream
+            }
             Err(error) => {
                 tracing::warn!(%error, "a link of a member could not be accepted");
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -69,10 +87,19 @@ pub(crate) async fn serve(listener: TcpListener, answers: Arc<dyn Answers>) {
             }
         };
         let (answers, place) = (Arc::clone(&answers), Arc::clone(&links).try_acquire_owned());
+        let tls = tls.clone();
         tokio::spawn(async move {
-            let ended = match place {
-                Err(_) => refuse(stream, Refusal::Crowded).await,
-                Ok(_place) => attend(stream, answers).await,
+            let ended = match (place, tls) {
+                // There is no room even for finding out who it is.
+                (Err(_), _) => Ok(()),
+                (Ok(_place), None) => attend(Box::new(stream), answers).await,
+                (Ok(_place), Some(tls)) => match tls.accept(stream).await {
+                    Ok(stream) => attend(Box::new(stream), answers).await,
+                    Err(error) => {
+                        tracing::warn!(%error, "somebody came to the peer address who is no member");
+                        Ok(())
+                    }
+                },
             };
             if let Err(error) = ended {
                 tracing::debug!(%error, "a link of a member has ended");
@@ -81,12 +108,12 @@ pub(crate) async fn serve(listener: TcpListener, answers: Arc<dyn Answers>) {
     }
 }
 
-async fn refuse(mut stream: TcpStream, refusal: Refusal) -> io::Result<()> {
-    stream.write_all(&hello::answer_to_bytes(Err(refusal))).await
+async fn refuse(mut stream: Box<dyn Stream>, refusal: Refusal) -> io::Result<()> {
+    stream.write_all(&hello::answer_to_bytes(Err(refusal))).await?;
+    stream.flush().await
 }
 
-async fn attend(mut stream: TcpStream, answers: Arc<dyn Answers>) -> io::Result<()> {
-    stream.set_nodelay(true)?;
+async fn attend(mut stream: Box<dyn Stream>, answers: Arc<dyn Answers>) -> io::Result<()> {
     let mut bytes = [0; HELLO_BYTES];
     tokio::time::timeout(HELLO, stream.read_exact(&mut bytes)).await??;
     let hello = match Hello::from_bytes(&bytes) {
@@ -97,6 +124,7 @@ async fn attend(mut stream: TcpStream, answers: Arc<dyn Answers>) -> io::Result<
     };
     let answer = answers.welcome(&hello);
     stream.write_all(&hello::answer_to_bytes(answer)).await?;
+    stream.flush().await?;
     if let Err(refusal) = answer {
         tracing::warn!(%refusal, from = hello.from, "a link was refused: this is what its node is told");
         return Ok(());
@@ -110,19 +138,23 @@ async fn attend(mut stream: TcpStream, answers: Arc<dyn Answers>) -> io::Result<
 }
 
 /// In one write: two would be two packets.
-async fn write_frame(stream: &mut TcpStream, frame: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+async fn write_frame(
+    stream: &mut Box<dyn Stream>,
+    frame: &[u8],
+    out: &mut Vec<u8>,
+) -> io::Result<()> {
     if frame.len() > MOST_BYTES {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "too long for a frame"));
     }
     out.clear();
     out.extend_from_slice(&(frame.len() as u32).to_le_bytes());
     out.extend_from_slice(frame);
-    let written = stream.write_all(out).await;
+    stream.write_all(out).await?;
     out.shrink_to(KEEP);
-    written
+    stream.flush().await
 }
 
-async fn read_frame(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+async fn read_frame(stream: &mut Box<dyn Stream>) -> io::Result<Vec<u8>> {
     let length = stream.read_u32_le().await? as usize;
     if length > MOST_BYTES {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "a frame is too long"));

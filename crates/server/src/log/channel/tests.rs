@@ -9,7 +9,9 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::memory::Hub;
 use super::tcp::{self, Tcp};
+use super::tls::Tls;
 use super::*;
+use crate::config::TlsFiles;
 
 /// Says what it was asked, and by whom; belongs to cluster 7 and has the number 1.
 struct Echo;
@@ -30,6 +32,9 @@ impl Answers for Echo {
         })
     }
 }
+
+/// Without TLS.
+const PLAIN: Tcp = Tcp { tls: None };
 
 async fn talk(channel: &dyn Channel, address: &str) {
     let hello = Hello { cluster: 7, from: 9, to: 1 };
@@ -56,13 +61,13 @@ async fn talk(channel: &dyn Channel, address: &str) {
 async fn tcp() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    tokio::spawn(tcp::serve(listener, Arc::new(Echo)));
+    tokio::spawn(tcp::serve(listener, None, Arc::new(Echo)));
     address
 }
 
 #[tokio::test]
 async fn requests_are_answered_and_strangers_refused() {
-    talk(&Tcp, &tcp().await).await;
+    talk(&PLAIN, &tcp().await).await;
     let hub = Hub::default();
     hub.put("one", Arc::new(Echo));
     talk(&hub.channel("nine"), "one").await;
@@ -75,7 +80,7 @@ async fn nobody_there_is_an_error() {
         listener.local_addr().unwrap().to_string()
     };
     let hello = Hello { cluster: 7, from: 9, to: 1 };
-    assert!(matches!(Tcp.connect(&address, hello).await, Err(ChannelError::Io(_))));
+    assert!(matches!(PLAIN.connect(&address, hello).await, Err(ChannelError::Io(_))));
     let hub = Hub::default();
     assert!(matches!(hub.channel("a").connect("b", hello).await, Err(ChannelError::Io(_))));
 }
@@ -114,7 +119,7 @@ async fn bytes_that_make_no_sense_end_their_connection_only() {
         let _ = read.await.expect("it is closed");
         assert!(rest.len() <= super::hello::WELCOME_BYTES);
     }
-    talk(&Tcp, &address).await;
+    talk(&PLAIN, &address).await;
 }
 
 #[tokio::test]
@@ -130,6 +135,49 @@ async fn another_version_is_told_apart_from_a_stranger() {
         }
     });
     let hello = Hello { cluster: 7, from: 9, to: 1 };
-    let Err(error) = Tcp.connect(&address, hello).await else { panic!("it is newer") };
+    let Err(error) = PLAIN.connect(&address, hello).await else { panic!("it is newer") };
     assert!(error.to_string().contains("another version"), "{error}");
+}
+
+/// A certificate for loopback in files, and the authority that signed it.
+fn certificate(dir: &std::path::Path, name: &str) -> TlsFiles {
+    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+    let signed = params.signed_by(&key, &issuer).unwrap();
+    let file = |end: &str, text: String| {
+        let path = dir.join(format!("{name}.{end}"));
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    TlsFiles {
+        certificate: file("pem", signed.pem()),
+        key: file("key", key.serialize_pem()),
+        client_ca: Some(file("ca", issuer.pem())),
+        require_client_certificate: true,
+    }
+}
+
+#[tokio::test]
+async fn inside_of_tls_only_those_of_the_same_authority_are_heard() {
+    let dir = tempfile::tempdir().unwrap();
+    let tls = |name: &str| Some(Arc::new(Tls::read(certificate(dir.path(), name)).unwrap()));
+    let ours = tls("ours");
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(tcp::serve(listener, ours.clone(), Arc::new(Echo)));
+    talk(&Tcp { tls: ours.clone() }, &address).await;
+    let hello = Hello { cluster: 7, from: 9, to: 1 };
+    for stranger in [None, tls("theirs")] {
+        assert!(Tcp { tls: stranger }.connect(&address, hello).await.is_err());
+    }
+    // One that trusts us, and has no certificate that we trust.
+    let mut files = certificate(dir.path(), "other");
+    files.client_ca = Some(dir.path().join("ours.ca"));
+    let half = Tcp { tls: Some(Arc::new(Tls::read(files).unwrap())) };
+    assert!(half.connect(&address, hello).await.is_err());
+    talk(&Tcp { tls: ours }, &address).await;
 }

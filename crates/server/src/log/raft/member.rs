@@ -32,6 +32,7 @@ use super::types::Raft;
 use crate::clock::Clock;
 use crate::config::LogSizes;
 use crate::log::channel::tcp::{self, Tcp};
+use crate::log::channel::tls::Tls;
 
 /// What a member needs to start.
 pub(crate) struct Start {
@@ -42,6 +43,8 @@ pub(crate) struct Start {
     /// Where others come in, and as what they know it.
     pub(crate) listener: TcpListener,
     pub(crate) address: String,
+    /// How members know each other.
+    pub(crate) tls: Option<Arc<Tls>>,
     /// Members to ask, if this node is to join them.
     pub(crate) join: Vec<String>,
     /// Wakes the loop.
@@ -69,8 +72,9 @@ const TEND_EVERY: Duration = Duration::from_millis(200);
 /// election begins 300 to 500 ms after the last sign of the leader, which is longer than a disk usually takes.
 const HEARTBEAT_MS: u64 = 75;
 const ELECTION_MS: (u64, u64) = (300, 500);
-/// Entries that are kept behind a snapshot, so that who is a little behind needs no snapshot.
-const KEEP_ENTRIES: u64 = 10_000;
+/// Entries that are kept behind a snapshot, so that who is a little behind needs no snapshot. They are in memory
+/// too, and each may be a whole turn of requests.
+const KEEP_ENTRIES: u64 = 500;
 
 impl Member {
     /// Starts it: its own state is there when this returns, a leader perhaps not yet.
@@ -135,6 +139,7 @@ struct Running {
     lead: Arc<Lead>,
     desk: Arc<Desk>,
     listener: tokio::net::TcpListener,
+    tls: Option<Arc<Tls>>,
     dir: PathBuf,
     join: Vec<String>,
     snapshot_bytes: u64,
@@ -142,16 +147,17 @@ struct Running {
 
 impl Running {
     async fn open(start: Start, desk: Arc<Desk>) -> Result<Running, NodeError> {
-        let Start { dir, sizes, settings, hash_seed, listener, address, join, .. } = start;
+        let Start { dir, sizes, settings, hash_seed, listener, address, tls, join, .. } = start;
+        let channel = Arc::new(Tcp { tls: tls.clone() });
         let Files { log, machine, is_new } = open_files(&dir, sizes, &settings, hash_seed)?;
         let identity = match Identity::read(&dir)? {
             Some(identity) => identity,
             None if join.is_empty() => Identity::first(super::node::SELF),
             None if !is_new => return Err(NodeError::OwnData(dir)),
-            None => Identity::new(join::find_cluster(&Tcp, &join).await?),
+            None => Identity::new(join::find_cluster(&*channel, &join).await?),
         };
         let identity = identity.begin(&dir)?;
-        let peers = Arc::new(Peers::new(identity, Arc::new(Tcp)));
+        let peers = Arc::new(Peers::new(identity, channel));
         let clock = Clock::new(machine.table().lock().now());
         let leads = Arc::new(AtomicBool::new(false));
         let machine = machine.in_cluster(Cluster {
@@ -174,13 +180,13 @@ impl Running {
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let lead = Lead::new(raft, peers, log, machine, clock, leads, settings, address);
         let (lead, snapshot_bytes) = (Arc::new(lead), sizes.snapshot_bytes);
-        Ok(Running { lead, desk, listener, dir, join, snapshot_bytes })
+        Ok(Running { lead, desk, listener, tls, dir, join, snapshot_bytes })
     }
 
     async fn run(self, mut orders: mpsc::UnboundedReceiver<Order>) {
-        let Running { lead, desk, listener, dir, join, snapshot_bytes } = self;
+        let Running { lead, desk, listener, tls, dir, join, snapshot_bytes } = self;
         let service = Arc::new(Service::new(Arc::clone(&lead), dir));
-        tokio::spawn(tcp::serve(listener, service));
+        tokio::spawn(tcp::serve(listener, tls, service));
         tokio::spawn(Arc::clone(&lead).run());
         tokio::spawn(Carry::new(Arc::clone(&lead), Arc::clone(&desk)).run());
         tokio::spawn(tend(Arc::clone(&lead), snapshot_bytes));

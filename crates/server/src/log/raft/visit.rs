@@ -1,35 +1,37 @@
 //! What somebody asks of a cluster who is no member: an operator.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::bytes::{BadBytes, Reader};
 use super::join::VISITOR;
 use super::message::{self, Led, Request};
-use crate::cluster::{ClusterError, Fingerprint, Status};
+use crate::cluster::{ClusterError, Fingerprint, Status, Visit};
 use crate::log::channel::Channel;
 use crate::log::channel::tcp::Tcp;
+use crate::log::channel::tls::Tls;
 
 /// How long an answer may take; a change of members waits for a majority.
 const WITHIN: Duration = Duration::from_secs(30);
 
 /// How the cluster looks from the member at this peer address.
-pub(crate) fn status(address: &str) -> Result<Status, ClusterError> {
-    block_on(ask(address, &Request::Status, message::read_status))
+pub(crate) fn status(at: &Visit) -> Result<Status, ClusterError> {
+    block_on(ask(at, &at.peer, &Request::Status, message::read_status))
 }
 
 /// The table of the member at this peer address, in short.
-pub(crate) fn fingerprint(address: &str) -> Result<Fingerprint, ClusterError> {
-    block_on(ask(address, &Request::Fingerprint, message::read_fingerprint))
+pub(crate) fn fingerprint(at: &Visit) -> Result<Fingerprint, ClusterError> {
+    block_on(ask(at, &at.peer, &Request::Fingerprint, message::read_fingerprint))
 }
 
 /// Has the leader take a node out.
-pub(crate) fn remove(address: &str, node: u64) -> Result<(), ClusterError> {
-    block_on(ask_leader(address, &Request::Remove(node)))
+pub(crate) fn remove(at: &Visit, node: u64) -> Result<(), ClusterError> {
+    block_on(ask_leader(at, &Request::Remove(node)))
 }
 
 /// Has the leader hand over to a node.
-pub(crate) fn transfer(address: &str, node: u64) -> Result<(), ClusterError> {
-    block_on(ask_leader(address, &Request::Lead(node)))
+pub(crate) fn transfer(at: &Visit, node: u64) -> Result<(), ClusterError> {
+    block_on(ask_leader(at, &Request::Lead(node)))
 }
 
 fn block_on<T>(asking: impl Future<Output = Result<T, ClusterError>>) -> Result<T, ClusterError> {
@@ -37,12 +39,12 @@ fn block_on<T>(asking: impl Future<Output = Result<T, ClusterError>>) -> Result<
     runtime.map_err(|error| ClusterError::Failed(error.to_string()))?.block_on(asking)
 }
 
-/// Asks whoever leads, as the member at `address` knows.
-async fn ask_leader(address: &str, request: &Request) -> Result<(), ClusterError> {
-    let status = ask(address, &Request::Status, message::read_status).await?;
+/// Asks whoever leads, as the member that is visited knows.
+async fn ask_leader(at: &Visit, request: &Request) -> Result<(), ClusterError> {
+    let status = ask(at, &at.peer, &Request::Status, message::read_status).await?;
     let leads = |member: &&crate::cluster::MemberStatus| Some(member.node) == status.leader;
     let leader = status.members.iter().find(leads).ok_or(ClusterError::NoLeader)?;
-    match ask(&leader.address, request, message::read_led).await? {
+    match ask(at, &leader.address, request, message::read_led).await? {
         Led::Done | Led::Index(_) => Ok(()),
         Led::NotLeader(_) => Err(ClusterError::NoLeader),
         Led::NoRoom => Err(ClusterError::Failed("the disk of its log is full".into())),
@@ -51,13 +53,16 @@ async fn ask_leader(address: &str, request: &Request) -> Result<(), ClusterError
 }
 
 async fn ask<T>(
+    at: &Visit,
     address: &str,
     request: &Request,
     read: fn(&mut Reader<'_>) -> Result<T, BadBytes>,
 ) -> Result<T, ClusterError> {
     let unreachable = |why: String| ClusterError::Unreachable(address.into(), why);
     let asking = async {
-        let connected = Tcp.connect(address, VISITOR).await;
+        let tls = at.tls.clone().map(Tls::read).transpose()?;
+        let channel = Tcp { tls: tls.map(Arc::new) };
+        let connected = channel.connect(address, VISITOR).await;
         let (mut link, _) = connected.map_err(|error| unreachable(error.to_string()))?;
         let reply = link.call(&request.to_bytes()).await;
         let reply = reply.map_err(|error| unreachable(error.to_string()))?;
