@@ -41,9 +41,10 @@ stopped before the lease ends, and the task is left to others.
 On INT, TERM, HUP or QUIT nothing more is claimed, and what runs is waited for. A second signal stops it:
 those tasks are free at once, and the attempt does not count.
 
-Exit codes: 0 all that was claimed is done; 1 some of it was put back or lost, or any other error; with
---once that of the command, or 75 if there was no task in time; 126 the command cannot be executed; 127
-it is not found; 2 a mistake on the command line; 128 + N after a second signal N.";
+Exit codes: 0 all that was claimed is done, or a signal came and what ran has finished; 1 some was put
+back or lost, or any other error; with --once that of the command, or 75 if there was no task in time;
+126 the command cannot be executed; 127 it is not found; 2 a mistake on the command line; 128 + N after
+a second signal N.";
 
 /// Run a command for each task of a pool.
 #[derive(Args, Debug)]
@@ -128,7 +129,7 @@ impl Work {
                     .run(),
                 );
             }
-            let mut killed_by = None;
+            let (mut told, mut killed_by) = (false, None);
             let mut code = 0;
             let mut failure = None;
             let shown = progress.show(&tasks);
@@ -146,10 +147,11 @@ impl Work {
                         Some(Err(panicked)) => return Err(panicked.into()),
                     },
                     signal = signals.next_end() => {
-                        if *stop.borrow() {
+                        if told {
                             killed_by = Some(signal);
                             kill.send_replace(true);
                         } else {
+                            told = true;
                             stop.send_replace(true);
                             if progress.running.load(Ordering::SeqCst) > 0 {
                                 let text = "finishing what runs; once more stops it";
@@ -175,6 +177,8 @@ impl Work {
                 work.tell(&progress, &json!({"status": "not started", "error": text}), &text);
                 return Ok(ExitCode::from(not_started.code()));
             }
+            // One that works until it is told to end has done well if it ends then.
+            let code = if told && !work.once { 0 } else { code };
             Ok(ExitCode::from(killed_by.map_or(code, signals::code)))
         })
     }
