@@ -2,13 +2,16 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
-use keylatch_table::{Body, Create, TaskAction, TaskReply, Text};
+use keylatch_table::{Body, Create, TaskAction, TaskCommand, TaskReply, Text};
 
 use super::{Tasks, strange};
-use crate::ask::{Futures, ms};
+use crate::ask::{Futures, ms, new_id};
 use crate::error::TaskError;
+use crate::locks::Inner;
+use crate::strategy::Pending;
 
 /// So many are on their way at once: the strategy carries them out together.
 const TOGETHER: usize = 256;
@@ -58,11 +61,7 @@ impl<For> CreateTask<For> {
     }
 
     pub(crate) async fn ask(self) -> Result<Option<u64>, TaskError> {
-        match self.tasks.carry_out(TaskAction::Create(self.create)).await? {
-            TaskReply::Created(version) => Ok(Some(version)),
-            TaskReply::Exists => Ok(None),
-            other => Err(strange(&other)),
-        }
+        created(self.tasks.carry_out(TaskAction::Create(self.create)).await?)
     }
 }
 
@@ -75,28 +74,47 @@ impl IntoFuture for CreateTask {
     }
 }
 
-pub(crate) async fn many<For: 'static>(
+/// Submitted in their order, and so they are numbered in it.
+pub(crate) async fn many<For>(
     new: impl IntoIterator<Item = CreateTask<For>>,
 ) -> Result<Vec<Option<u64>>, TaskError> {
     let mut made = Vec::new();
     let mut under_way = VecDeque::new();
     for create in new {
-        if under_way.len() == TOGETHER {
-            made.push(joined(under_way.pop_front()).await?);
+        if under_way.len() == TOGETHER
+            && let Some(first) = under_way.pop_front()
+        {
+            made.push(finish(first).await?);
         }
-        // In a task of its own: it is submitted although nobody has waited for it yet.
-        let runtime = create.tasks.locks.runtime.clone();
-        under_way.push_back(runtime.spawn(create.ask()));
+        let locks = Arc::clone(&create.tasks.locks);
+        let command = create.tasks.command(new_id(), TaskAction::Create(create.create));
+        let pending = locks.submit_task(|tasks| tasks.task(command.clone()));
+        under_way.push_back(UnderWay { locks, command, pending });
     }
-    while !under_way.is_empty() {
-        made.push(joined(under_way.pop_front()).await?);
+    for one in under_way {
+        made.push(finish(one).await?);
     }
     Ok(made)
 }
 
-type Created = Result<Option<u64>, TaskError>;
+/// One of many.
+struct UnderWay {
+    locks: Arc<Inner>,
+    command: TaskCommand,
+    pending: Pending<Result<TaskReply, TaskError>>,
+}
 
-async fn joined(task: Option<tokio::task::JoinHandle<Created>>) -> Created {
-    let task = task.expect("the caller has looked");
-    task.await.unwrap_or_else(|_| Err(TaskError::Unknown("the runtime has ended".into())))
+async fn finish(one: UnderWay) -> Result<Option<u64>, TaskError> {
+    created(match one.pending.await {
+        Err(TaskError::Unknown(_)) => one.locks.carry_out(&one.command).await?,
+        reply => reply?,
+    })
+}
+
+fn created(reply: TaskReply) -> Result<Option<u64>, TaskError> {
+    match reply {
+        TaskReply::Created(version) => Ok(Some(version)),
+        TaskReply::Exists => Ok(None),
+        other => Err(strange(&other)),
+    }
 }
