@@ -83,14 +83,8 @@ const TABLE: Capabilities = Capabilities {
 };
 
 /// What a record store does unless it says otherwise: the same rules, but nobody who sees all of it.
-const RECORDS: Capabilities = Capabilities {
-    watch: false,
-    detect: false,
-    tasks: false,
-    ended_ids: None,
-    waiters: 1_000,
-    ..TABLE
-};
+const RECORDS: Capabilities =
+    Capabilities { watch: false, detect: false, ended_ids: None, waiters: 1_000, ..TABLE };
 
 const SQLITE: Capabilities = Capabilities {
     schemes: &["sqlite"],

@@ -1,7 +1,6 @@
 //! Who decides: one trait, and a URL that picks what is behind it.
 
 mod memory;
-mod no_tasks;
 #[cfg(any(feature = "etcd", feature = "postgres", feature = "redis", feature = "sqlite"))]
 mod record;
 #[cfg(feature = "server")]
@@ -92,12 +91,6 @@ impl Opened {
         let strategy = Arc::new(strategy);
         Opened { locks: strategy.clone(), tasks: strategy }
     }
-
-    /// Locks only.
-    #[cfg(any(feature = "etcd", feature = "postgres", feature = "redis", feature = "sqlite"))]
-    fn without_tasks(scheme: &str, strategy: impl Strategy + 'static) -> Opened {
-        Opened { locks: Arc::new(strategy), tasks: Arc::new(no_tasks::NoTasks::new(scheme)) }
-    }
 }
 
 /// What is behind a URL, and where it tells of losses.
@@ -124,22 +117,22 @@ pub(crate) async fn connect(
         #[cfg(feature = "sqlite")]
         "sqlite" => {
             let store = record::sqlite::Sqlite::open(rest.trim_start_matches("//")).await?;
-            Ok(Opened::without_tasks(scheme, record::Records::new(store, losses)))
+            Ok(Opened::whole(record::Records::new(store, losses)))
         }
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" | "redis+unix" => {
             let store = record::redis::Redis::connect(url).await?;
-            Ok(Opened::without_tasks(scheme, record::Records::new(store, losses)))
+            Ok(Opened::whole(record::Records::new(store, losses)))
         }
         #[cfg(feature = "etcd")]
         "etcd" | "etcds" => {
             let store = record::etcd::Etcd::connect(url).await?;
-            Ok(Opened::without_tasks(scheme, record::Records::new(store, losses)))
+            Ok(Opened::whole(record::Records::new(store, losses)))
         }
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => {
             let store = record::postgres::Postgres::connect(url).await?;
-            Ok(Opened::without_tasks(scheme, record::Records::new(store, losses)))
+            Ok(Opened::whole(record::Records::new(store, losses)))
         }
         _ => Err(match Capabilities::of(url).and_then(|known| known.feature) {
             Some(feature) => ConnectError::Url(format!(

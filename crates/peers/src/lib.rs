@@ -2,3 +2,4 @@
 
 pub mod local;
 pub mod strategies;
+pub mod tasks;

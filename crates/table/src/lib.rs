@@ -63,6 +63,6 @@ pub use standing::{Counters, Standing, StandingPart, StandingWait};
 pub use table::Table;
 pub use tally::{ClaimOutcome, Long, Longest, Outcome, Tally, Times};
 pub use task::{
-    Body, Checked, Claim, Claimed, Create, PutBack, TaskAction, TaskCommand, TaskEvent, TaskReply,
-    TaskState,
+    Body, Checked, Claim, ClaimStanding, Claimed, Create, PutBack, TaskAction, TaskAnswer,
+    TaskCommand, TaskEvent, TaskReply, TaskStanding, TaskState,
 };

@@ -11,6 +11,7 @@
 //! - `line`: requests of one process on one name keep their order, and go to the store together.
 //! - `simulation`: the driver over a store where everything goes wrong, in tests.
 //! - `contract`: what every store must do, as tests. `model`: the most naive one, for tests.
+//! - `tasks`: tasks, on the same stores.
 //! - `sqlite`: one file, several processes. `redis`: a Redis, one script a change. `etcd`: an etcd, one
 //!   transaction a change, and its leases. `postgres`: a PostgreSQL, one call for some changes.
 
@@ -35,6 +36,7 @@ mod simulation;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
 mod store;
+mod tasks;
 mod watcher;
 
 pub(crate) use driver::Records;

@@ -27,12 +27,12 @@ impl Redis {
 pub struct Postgres(postgres::Postgres, #[allow(dead_code)] TempDir);
 
 impl Postgres {
-    pub(super) fn start() -> Postgres {
+    pub(crate) fn start() -> Postgres {
         let dir = tempfile::tempdir().expect("a directory");
         Postgres(postgres::Postgres::start(dir.path(), &["max_connections=200"]), dir)
     }
 
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         self.0.url()
     }
 }

@@ -19,10 +19,12 @@ mod claim;
 mod command;
 mod list;
 pub(crate) mod snapshot;
+mod standing;
 mod store;
 
 pub use command::{
     Body, Checked, Claim, Claimed, Create, PutBack, TaskAction, TaskCommand, TaskEvent, TaskReply,
     TaskState,
 };
+pub use standing::{ClaimStanding, TaskAnswer, TaskStanding};
 pub(crate) use store::{Answered, ClaimNode, Task, Tasks};

@@ -10,5 +10,6 @@ mod claims;
 mod lease;
 mod lists;
 mod repeats;
+mod standing;
 mod waiting;
 mod writes;

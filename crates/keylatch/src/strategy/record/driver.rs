@@ -2,30 +2,33 @@
 //! its turn.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use keylatch_table::{
-    Acquire, Answer, Command, Entry, Grant, LocksQuery, Query, Reply, RequestId, Target,
+    Acquire, Answer, Command, Entry, Grant, LocksQuery, PoolCounts, Query, Reply, RequestId,
+    Target, TaskCommand, TaskReply, TasksQuery,
 };
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::super::{Granted, Loss, Pending, Renewed, Strategy};
+use super::super::{Granted, Loss, Pending, Renewed, Strategy, TaskStrategy};
 use super::decide::{self, Nonsense, Scene};
 use super::format::{FRESH, Note};
 use super::known::Known;
 use super::line::Line;
 use super::mine::{Mine, Ours, State};
 use super::store::{Change, Committed, Name, Store, StoreError, View};
+use super::tasks::Tasks;
 use super::watcher::{self, Poke};
 use crate::clock::Moment;
-use crate::error::{ListError, LockError, PromoteError};
+use crate::error::{ListError, LockError, PromoteError, TaskError};
 use crate::guard::{Lost, Released};
+use crate::tasks::Task;
 
-pub(crate) struct Records<S>(Arc<Shared<S>>);
+pub(crate) struct Records<S>(Arc<Shared<S>>, OnceLock<Option<Tasks>>);
 
 pub(super) struct Shared<S> {
     pub(super) store: S,
@@ -124,7 +127,7 @@ impl<S: Store> Records<S> {
             runtime: Handle::current(),
         });
         tokio::spawn(watcher::run(Arc::downgrade(&shared), told, poked));
-        Records(shared)
+        Records(shared, OnceLock::new())
     }
 }
 
@@ -620,5 +623,49 @@ impl<S: Store> Strategy for Records<S> {
                 other => unreachable!("no revocation is answered so: {other:?}"),
             }
         })
+    }
+}
+
+const NO_TASKS: &str = "this strategy has no tasks";
+
+impl<S: Store> Records<S> {
+    /// Its tasks, begun when they are first asked for: whoever only locks does not pay for them.
+    fn begun(&self) -> Option<&Tasks> {
+        let begin = || {
+            let _on = self.0.runtime.enter();
+            self.0.store.tasks().map(Tasks::new)
+        };
+        self.1.get_or_init(begin).as_ref()
+    }
+
+    fn of_tasks<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&Tasks) -> Pending<Result<T, ListError>>,
+    ) -> Pending<Result<T, ListError>> {
+        match self.begun() {
+            Some(tasks) => ask(tasks),
+            None => Box::pin(std::future::ready(Err(ListError::Refused(NO_TASKS.into())))),
+        }
+    }
+}
+
+impl<S: Store> TaskStrategy for Records<S> {
+    fn task(&self, command: TaskCommand) -> Pending<Result<TaskReply, TaskError>> {
+        match self.begun() {
+            Some(tasks) => tasks.task(command),
+            None => Box::pin(std::future::ready(Err(TaskError::Invalid(NO_TASKS.into())))),
+        }
+    }
+
+    fn tasks(&self, query: TasksQuery) -> Pending<Result<Vec<Task>, ListError>> {
+        self.of_tasks(|tasks| tasks.tasks(query))
+    }
+
+    fn task_entry(&self, pool: &str, key: &str) -> Pending<Result<Option<Task>, ListError>> {
+        self.of_tasks(|tasks| tasks.task_entry(pool, key))
+    }
+
+    fn pools(&self, pool: Option<&str>) -> Pending<Result<Vec<PoolCounts>, ListError>> {
+        self.of_tasks(|tasks| tasks.pools(pool))
     }
 }

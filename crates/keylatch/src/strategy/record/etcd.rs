@@ -7,6 +7,7 @@
 //! - `change`: a change as a transaction. `batch`: several of them in one.
 //! - `leases`: which leases there are and what is on them. `keeper`: keeps them, ends things, sweeps.
 //! - `watch`: what others have done.
+//! - `tasks`: tasks, on the same leases.
 
 mod batch;
 mod change;
@@ -14,6 +15,7 @@ mod keeper;
 mod keys;
 mod leases;
 mod link;
+mod tasks;
 #[cfg(test)]
 mod tests;
 mod url;
@@ -39,6 +41,7 @@ use self::url::Url;
 use self::wire::{Compare, KeyValue, Op, RangeRequest, TxnRequest, TxnResponse};
 use super::super::Pending;
 use super::store::{Change, Committed, Name, Stand, Store, StoreError, Told, View};
+use super::tasks::store::{TaskStore, Told as TaskTold};
 use crate::error::ConnectError;
 
 /// How often a change is tried anew because a lease had ended or etcd had lost everything.
@@ -70,6 +73,8 @@ struct Shared {
     /// There is something whose time will be over.
     begun: Arc<Notify>,
     tell: mpsc::UnboundedSender<Told>,
+    /// Who hears of tasks, once somebody does.
+    task_tell: Mutex<Option<mpsc::UnboundedSender<TaskTold>>>,
     /// Nothing goes on beside the calls, as if this process were stopped.
     #[cfg(test)]
     stopped: tokio::sync::watch::Sender<bool>,
@@ -99,6 +104,7 @@ impl Etcd {
             granted: Arc::default(),
             begun: Arc::default(),
             tell: tell.clone(),
+            task_tell: Mutex::default(),
             #[cfg(test)]
             stopped: tokio::sync::watch::Sender::new(false),
         });
@@ -260,7 +266,14 @@ impl Shared {
         *self.base.write() = base(&self.link, &self.keys, beyond).await?;
         self.table.lock().clear();
         drop(self.tell.send(Told::Anything));
+        self.tell_tasks(TaskTold::Anything);
         Ok(())
+    }
+
+    fn tell_tasks(&self, told: TaskTold) {
+        if let Some(tell) = &*self.task_tell.lock() {
+            drop(tell.send(told));
+        }
     }
 
     async fn read(&self, names: &[Name]) -> Result<View, Failed> {
@@ -404,5 +417,9 @@ impl Store for Etcd {
     fn told(&self) -> mpsc::UnboundedReceiver<Told> {
         // A second one hears nothing.
         self.told.lock().take().unwrap_or_else(|| mpsc::unbounded_channel().1)
+    }
+
+    fn tasks(&self) -> Option<Arc<dyn TaskStore>> {
+        Some(Arc::new(tasks::EtcdTasks::new(&self.shared)))
     }
 }

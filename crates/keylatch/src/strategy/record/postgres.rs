@@ -9,6 +9,7 @@
 //! - `pool`: some connections. `lane`: changes that wait for one of them go together.
 //! - `call`: changes as arguments. `listen`: LISTEN, or looking where that does not work.
 //! - `sweep`: what nobody needs any more.
+//! - `tasks`: tasks; `tasks.sql` has their table and procedure.
 
 mod call;
 mod lane;
@@ -17,6 +18,7 @@ mod listen;
 mod pool;
 mod schema;
 mod sweep;
+mod tasks;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -30,11 +32,12 @@ use tokio_postgres::types::Type;
 
 use super::super::Pending;
 use super::store::{Change, Committed, Done, Name, Stand, Store, StoreError, Told, View, Write};
+use super::tasks::store::{TaskStore, Told as TaskTold};
 use crate::error::ConnectError;
 use call::{count, is_durable, life, locks, nonsense, place, view};
 use lane::Lane;
 use link::Link;
-use listen::{Mode, Modes};
+use listen::{Mode, Modes, Tells};
 use pool::{Params, Pool};
 
 /// How long an answer may take.
@@ -61,6 +64,8 @@ pub(crate) struct Postgres {
     modes: Arc<Modes>,
     tell: mpsc::UnboundedSender<Told>,
     told: Mutex<Option<mpsc::UnboundedReceiver<Told>>>,
+    /// Who hears of tasks, once somebody does.
+    task_tell: Arc<Mutex<Option<mpsc::UnboundedSender<TaskTold>>>>,
 }
 
 impl Postgres {
@@ -74,16 +79,19 @@ impl Postgres {
         let durable = Lane::new(&pool, connections.div_ceil(2));
         let (tell, told) = mpsc::unbounded_channel();
         let modes = Arc::new(Modes::new(Mode::default()));
-        tokio::spawn(listen::look(Arc::clone(&pool), modes.subscribe(), tell.clone()));
+        let task_tell = Arc::default();
+        let tells = Tells { locks: tell.clone(), tasks: Arc::clone(&task_tell) };
+        tokio::spawn(listen::look(Arc::clone(&pool), modes.subscribe(), tells.clone()));
         if listens {
             let listening = Arc::downgrade(&modes);
-            tokio::spawn(listen::listen(Arc::clone(&pool), listening, tell.clone()));
+            tokio::spawn(listen::listen(Arc::clone(&pool), listening, tells));
             let mut mode = modes.subscribe();
             drop(tokio::time::timeout(FIRST_PROOF, mode.wait_for(|mode| mode.hears)).await);
         }
         sweep::sweep(&pool, &quick).await;
         tokio::spawn(sweep::run(Arc::clone(&pool), quick.clone(), modes.subscribe()));
-        Ok(Postgres { pool, durable, quick, modes, tell, told: Mutex::new(Some(told)) })
+        let told = Mutex::new(Some(told));
+        Ok(Postgres { pool, durable, quick, modes, tell, told, task_tell })
     }
 }
 
@@ -216,5 +224,11 @@ impl Store for Postgres {
 
     fn somebody_waits(&self, waits: bool) {
         self.modes.send_if_modified(|mode| std::mem::replace(&mut mode.waits, waits) != waits);
+    }
+
+    fn tasks(&self) -> Option<Arc<dyn TaskStore>> {
+        let (tell, told) = mpsc::unbounded_channel();
+        *self.task_tell.lock() = Some(tell);
+        Some(Arc::new(tasks::PostgresTasks::new(&self.pool, &self.modes, told)))
     }
 }

@@ -4,12 +4,14 @@
 //! - `place`: what a URL says; one Redis, or the one that Sentinels name.
 //! - `link`: the connection, made again when it breaks, and whether that Redis is fit for locks.
 //! - `listen`: the second connection, on which changes are told.
+//! - `tasks`: tasks, whose records and rules of keeping are in `tasks.lua`.
 //! - `words`: changes as arguments of the scripts, and their answers.
 //! - `commit.lua` says what is kept; `take.lua` and `leave.lua` are its two most frequent cases.
 
 mod link;
 mod listen;
 mod place;
+mod tasks;
 #[cfg(test)]
 mod tests;
 mod words;
@@ -24,6 +26,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use self::link::Link;
 use super::super::Pending;
 use super::store::{Change, Committed, Name, Stand, Store, StoreError, Told, View};
+use super::tasks::store::TaskStore;
 use crate::error::ConnectError;
 
 /// The length of this is in the scripts.
@@ -36,6 +39,7 @@ pub(crate) struct Redis {
     scripts: Arc<Scripts>,
     told: Mutex<Option<UnboundedReceiver<Told>>>,
     clock: Arc<Clock>,
+    db: i64,
 }
 
 /// Redis's clock as last heard, for the one answer that does not say it. It is behind by as long as that
@@ -66,7 +70,8 @@ impl Redis {
     pub(crate) async fn connect(url: &str) -> Result<Redis, ConnectError> {
         let place = place::Place::parse(url)?;
         // Messages of all databases of a Redis are told to all.
-        let channel = format!("keylatch:changed:{}", place.db());
+        let db = place.db();
+        let channel = format!("keylatch:changed:{db}");
         let link = Arc::new(Link::connect(place).await?);
         let (tell, told) = unbounded_channel();
         let clock = Arc::new(Clock::default());
@@ -79,7 +84,7 @@ impl Redis {
             touch: Script::new(include_str!("redis/touch.lua")),
             channel,
         };
-        Ok(Redis { link, scripts: Arc::new(scripts), told: Mutex::new(Some(told)), clock })
+        Ok(Redis { link, scripts: Arc::new(scripts), told: Mutex::new(Some(told)), clock, db })
     }
 }
 
@@ -202,5 +207,9 @@ impl Store for Redis {
 
     fn told(&self) -> UnboundedReceiver<Told> {
         self.told.lock().take().unwrap_or_else(|| unbounded_channel().1)
+    }
+
+    fn tasks(&self) -> Option<Arc<dyn TaskStore>> {
+        Some(Arc::new(tasks::RedisTasks::new(&self.link, self.db)))
     }
 }

@@ -5,11 +5,13 @@
 //! - `schema`: its tables, its clock, and files of earlier versions.
 //! - `news`: what is told across processes.
 //! - `sweep`: what nobody needs any more goes.
+//! - `tasks`: tasks, beside the locks.
 
 mod file;
 mod news;
 mod schema;
 mod sweep;
+mod tasks;
 #[cfg(test)]
 mod tests;
 
@@ -24,8 +26,10 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::oneshot;
 
 use self::file::{Failed, File};
+use self::tasks::{SqliteTasks, TaskWork};
 use super::super::Pending;
 use super::store::{Change, Committed, Name, Stand, Store, StoreError, Told, View};
+use super::tasks::store::TaskStore;
 use crate::error::ConnectError;
 
 /// How often it is looked what other processes have told, while somebody waits.
@@ -40,6 +44,7 @@ type Answer<T> = oneshot::Sender<Result<T, Failed>>;
 
 enum Work {
     Commit(Change, Answer<Committed>),
+    Task(TaskWork),
     Other(Box<dyn FnOnce(&mut File) + Send>),
     /// Only to look at once.
     Look,
@@ -91,14 +96,20 @@ impl Sqlite {
         answer: oneshot::Receiver<Result<T, Failed>>,
     ) -> Pending<Result<T, StoreError>> {
         drop(self.work.send(work));
-        Box::pin(async move {
-            match answer.await {
-                Ok(Ok(value)) => Ok(value),
-                Ok(Err(Failed { text, unknown })) => Err(StoreError { text, unknown }),
-                Err(_) => Err(StoreError { text: "the file was closed".into(), unknown: true }),
-            }
-        })
+        answered(answer)
     }
+}
+
+fn answered<T: Send + 'static>(
+    answer: oneshot::Receiver<Result<T, Failed>>,
+) -> Pending<Result<T, StoreError>> {
+    Box::pin(async move {
+        match answer.await {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(Failed { text, unknown })) => Err(StoreError { text, unknown }),
+            Err(_) => Err(StoreError { text: "the file was closed".into(), unknown: true }),
+        }
+    })
 }
 
 /// Works until nobody can ask for anything any more.
@@ -116,6 +127,10 @@ fn run(mut file: File, to_do: &mpsc::Receiver<Work>, somebody_waits: &AtomicBool
                 next = commit(&mut file, change, answer, to_do);
                 false
             }
+            Ok(Work::Task(work)) => {
+                next = tasks(&mut file, work, to_do);
+                false
+            }
             Ok(Work::Other(work)) => {
                 work(&mut file);
                 false
@@ -127,6 +142,7 @@ fn run(mut file: File, to_do: &mpsc::Receiver<Work>, somebody_waits: &AtomicBool
         // Also if there is always something to do.
         if looked.elapsed() >= often {
             file.hear();
+            file.hear_tasks();
             file.sweep_if_due(idle);
             looked = Instant::now();
         }
@@ -171,6 +187,25 @@ fn commit(
     next
 }
 
+/// The same for tasks.
+fn tasks(file: &mut File, work: TaskWork, to_do: &mpsc::Receiver<Work>) -> Option<Work> {
+    let mut works = vec![work];
+    let mut next = None;
+    while works.len() < TOGETHER
+        && let Ok(work) = to_do.try_recv()
+    {
+        match work {
+            Work::Task(work) => works.push(work),
+            other => {
+                next = Some(other);
+                break;
+            }
+        }
+    }
+    file.tasks(works);
+    next
+}
+
 impl Store for Sqlite {
     fn read(&self, names: Vec<Name>) -> Pending<Result<View, StoreError>> {
         self.ask(move |file| file.read(Some(names)))
@@ -201,5 +236,9 @@ impl Store for Sqlite {
         if !self.somebody_waits.swap(waits, Ordering::Relaxed) && waits {
             drop(self.work.send(Work::Look));
         }
+    }
+
+    fn tasks(&self) -> Option<Arc<dyn TaskStore>> {
+        Some(Arc::new(SqliteTasks::new(&self.work)))
     }
 }

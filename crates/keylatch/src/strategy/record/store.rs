@@ -8,6 +8,7 @@ use keylatch_table::RequestId;
 use tokio::sync::mpsc;
 
 use super::super::Pending;
+use super::tasks::store::TaskStore;
 
 pub(crate) type Name = Arc<str>;
 
@@ -212,4 +213,8 @@ pub(crate) trait Store: Send + Sync + 'static {
     fn told(&self) -> mpsc::UnboundedReceiver<Told>;
     /// Whether somebody of this process waits: a store that must look for changes looks more often.
     fn somebody_waits(&self, _waits: bool) {}
+    /// Its tasks, if it has them. Called once.
+    fn tasks(&self) -> Option<Arc<dyn TaskStore>> {
+        None
+    }
 }

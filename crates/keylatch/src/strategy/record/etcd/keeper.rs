@@ -12,6 +12,7 @@ use super::change::if_somebody_waits;
 use super::keys::Part;
 use super::leases::{Kept, Label};
 use super::link::Failed;
+use super::tasks;
 use super::value::{self, Why};
 use super::wire::{Compare, KeyValue, Op, RangeRequest, TxnRequest};
 
@@ -156,6 +157,14 @@ impl Shared {
         };
         match label {
             Label::Turn => ops.push(if_as_written(keys.turn(), None)),
+            Label::Noted(key) => ops.push(if_as_written(key.clone(), None)),
+            Label::Task(held, pool, key) => {
+                let at = (ops.len() % ENDED_AT_ONCE) as u64;
+                let tell = Op::put(keys.task_told(at), tasks::news(pool, key, Some(0)), 0);
+                let compare = vec![Compare::some_in((keys.task_noted(pool), Vec::new()))];
+                let tell = TxnRequest { compare, success: vec![tell], failure: Vec::new() };
+                ops.push(if_as_written(held.clone(), Some(Op::txn(tell))));
+            }
             Label::Hold(name, None) => ops.push(if_as_written(keys.keep(name), None)),
             Label::Hold(name, Some(id)) => {
                 let tell = Op::put(told(ops), value::told(name, &[], Why::Lease), 0);

@@ -8,6 +8,8 @@
 //! | `n/NAME/keep` | a head without holders is not swept yet | its own |
 //! | `n/NAME/wait/ID/INDEX` | a waiter | the waiter's |
 //! | `w/told/I` | what is told to everyone, written over and over | |
+//! | `w/task/I` | the same of tasks | |
+//! | `t/` | tasks: see `tasks.rs` | |
 //! | `w/lease/LEASE` | goes with a lease, so that its end is told | that one |
 //! | `turn` | somebody sweeps | |
 //! | `count/I` | written by changes that write nothing else: they too take numbers | |
@@ -15,7 +17,7 @@
 //! All of a name is one range, in which `head/`, `hold/` and `keep` are next to each other; all that is
 //! watched is another.
 
-use keylatch_table::RequestId;
+use keylatch_table::{RequestId, Text};
 
 use super::super::store::Name;
 
@@ -141,6 +143,99 @@ impl Keys {
         escape(&id.to_string(), &mut key);
         key.push('/');
         key
+    }
+
+    /// A part of all tasks, of one pool or of all.
+    fn tasks_at(&self, part: &str, pool: Option<&str>) -> String {
+        let mut key = format!("{}t/{part}/", self.prefix);
+        if let Some(pool) = pool {
+            escape(pool, &mut key);
+            key.push('/');
+        }
+        key
+    }
+
+    pub(super) fn tasks(&self, pool: Option<&str>) -> Range {
+        below(self.tasks_at("r", pool))
+    }
+
+    pub(super) fn task(&self, pool: &str, key: &str) -> Vec<u8> {
+        let mut at = self.tasks_at("r", Some(pool));
+        escape(key, &mut at);
+        at.into_bytes()
+    }
+
+    /// The pool and the key of a task.
+    pub(super) fn task_of(&self, key: &[u8]) -> Option<(Text, Text)> {
+        let key = std::str::from_utf8(key).ok()?;
+        let (pool, key) = key.strip_prefix(&self.tasks_at("r", None))?.split_once('/')?;
+        Some((unescape(pool)?.into(), unescape(key)?.into()))
+    }
+
+    pub(super) fn tasks_line(&self, pool: &str) -> Range {
+        below(self.tasks_at("q", Some(pool)))
+    }
+
+    /// Its place: the highest priority first, then the earliest.
+    pub(super) fn task_line(&self, pool: &str, priority: i32, ready: u64, key: &str) -> Vec<u8> {
+        let rank = i64::from(i32::MAX) - i64::from(priority);
+        let mut at = self.tasks_at("q", Some(pool)) + &format!("{rank:010} {ready:016}/");
+        escape(key, &mut at);
+        at.into_bytes()
+    }
+
+    /// What comes before the key of a task that stands in the line.
+    pub(super) fn rank_of(key: &[u8]) -> Vec<u8> {
+        let end = key.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+        key[..end].to_vec()
+    }
+
+    /// The task that stands there.
+    pub(super) fn task_in_line(&self, pool: &str, key: &[u8]) -> Option<Vec<u8>> {
+        let end = key.iter().rposition(|byte| *byte == b'/')?;
+        let mut at = self.tasks_at("r", Some(pool)).into_bytes();
+        at.extend(&key[end + 1..]);
+        Some(at)
+    }
+
+    pub(super) fn tasks_later(&self, pool: &str) -> Range {
+        below(self.tasks_at("l", Some(pool)))
+    }
+
+    pub(super) fn tasks_held(&self, pool: &str) -> Range {
+        below(self.tasks_at("h", Some(pool)))
+    }
+
+    pub(super) fn task_later(&self, pool: &str, ready: u64, key: &str) -> Vec<u8> {
+        let mut at = self.tasks_at("l", Some(pool)) + &format!("{ready:016}/");
+        escape(key, &mut at);
+        at.into_bytes()
+    }
+
+    pub(super) fn task_held(&self, pool: &str, ready: u64, key: &str) -> Vec<u8> {
+        let mut at = self.tasks_at("h", Some(pool)) + &format!("{ready:016}/");
+        escape(key, &mut at);
+        at.into_bytes()
+    }
+
+    pub(super) fn task_noted(&self, pool: &str) -> Vec<u8> {
+        let mut at = self.tasks_at("w", None);
+        escape(pool, &mut at);
+        at.into_bytes()
+    }
+
+    pub(super) fn task_claim(&self, id: &str) -> Vec<u8> {
+        let mut at = self.tasks_at("c", None);
+        escape(id, &mut at);
+        at.into_bytes()
+    }
+
+    pub(super) fn task_told(&self, index: u64) -> Vec<u8> {
+        format!("{}w/task/{index}", self.prefix).into_bytes()
+    }
+
+    pub(super) fn is_task_told(&self, key: &[u8]) -> bool {
+        key.starts_with(format!("{}w/task/", self.prefix).as_bytes())
     }
 
     /// The name and the part that a key stands for; nothing, if it is none of ours.

@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use keylatch_table::RequestId;
+use keylatch_table::{RequestId, Text};
 use tokio::time::Instant;
 
 use super::super::store::{Change, Name, Write};
@@ -73,6 +73,10 @@ pub(super) enum Label {
     Wait(u64, RequestId),
     /// It is our turn to sweep.
     Turn,
+    /// A task is claimed or delayed: the key that says so, its pool and its key.
+    Task(Vec<u8>, Text, Text),
+    /// Somebody waits for a task of a pool: the key that says so.
+    Noted(Vec<u8>),
 }
 
 #[derive(Clone, Debug)]

@@ -56,3 +56,9 @@ impl Ground for Below {
 }
 
 contract!(below());
+
+mod tasks {
+    use super::super::super::tasks::contract::task_contract;
+    use super::below;
+    task_contract!(below());
+}

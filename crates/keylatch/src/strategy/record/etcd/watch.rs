@@ -10,8 +10,10 @@ use tokio::time::sleep;
 use tonic::Streaming;
 
 use super::super::store::Told;
+use super::super::tasks::store::Told as TaskTold;
 use super::Shared;
 use super::keeper::IDLE;
+use super::tasks;
 use super::value;
 use super::wire::{Event, WatchResponse};
 
@@ -44,6 +46,9 @@ pub(super) async fn watch(
         }
         // Whatever happened meanwhile was not heard.
         drop(tell.send(Told::Anything));
+        if let Some(store) = shared.upgrade() {
+            store.tell_tasks(TaskTold::Anything);
+        }
     }
 }
 
@@ -58,7 +63,12 @@ async fn hear(
             return;
         }
         let Some(store) = shared.upgrade() else { return };
-        for told in heard.events.into_iter().filter_map(|event| meaning(&store, event)) {
+        for event in heard.events {
+            let told = meaning(&store, event);
+            if let Some(Told::Anything) = told {
+                store.tell_tasks(TaskTold::Anything);
+            }
+            let Some(told) = told else { continue };
             if let Told::Changed { name, removed, .. } = &told
                 && !removed.is_empty()
             {
@@ -79,6 +89,12 @@ fn meaning(store: &Shared, event: Event) -> Option<Told> {
         // Somebody has died, with all that it held and waited for.
         let given_back = event.prev_kv.is_some_and(|before| before.value == IDLE);
         return (event.kind == DELETED && !given_back).then_some(Told::Anything);
+    }
+    if store.keys.is_task_told(&kv.key) {
+        if event.kind != DELETED {
+            store.tell_tasks(tasks::hear(&kv.value).unwrap_or(TaskTold::Anything));
+        }
+        return None;
     }
     match event.kind {
         DELETED => None,

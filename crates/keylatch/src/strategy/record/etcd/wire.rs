@@ -13,6 +13,8 @@ pub(super) struct Header {
 pub(super) struct KeyValue {
     #[prost(bytes = "vec", tag = "1")]
     pub(super) key: Vec<u8>,
+    #[prost(int64, tag = "2")]
+    pub(super) create_revision: i64,
     #[prost(int64, tag = "3")]
     pub(super) mod_revision: i64,
     #[prost(bytes = "vec", tag = "5")]
@@ -25,6 +27,7 @@ pub(super) struct KeyValue {
 #[repr(i32)]
 pub(super) enum SortOrder {
     None = 0,
+    Ascending = 1,
     Descending = 2,
 }
 
@@ -32,6 +35,7 @@ pub(super) enum SortOrder {
 #[repr(i32)]
 pub(super) enum SortTarget {
     Key = 0,
+    Create = 2,
     Mod = 3,
 }
 
@@ -53,6 +57,8 @@ pub(super) struct RangeRequest {
     pub(super) serializable: bool,
     #[prost(bool, tag = "8")]
     pub(super) keys_only: bool,
+    #[prost(int64, tag = "12")]
+    pub(super) min_create_revision: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -321,6 +327,16 @@ impl RangeRequest {
 
     pub(super) fn all((key, range_end): (Vec<u8>, Vec<u8>)) -> RangeRequest {
         RangeRequest { key, range_end, ..RangeRequest::default() }
+    }
+
+    /// In the order in which they were created, only those after this revision.
+    pub(super) fn created_after(self, revision: i64) -> RangeRequest {
+        RangeRequest {
+            min_create_revision: revision + 1,
+            sort_order: SortOrder::Ascending as i32,
+            sort_target: SortTarget::Create as i32,
+            ..self
+        }
     }
 }
 

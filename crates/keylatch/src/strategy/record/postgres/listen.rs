@@ -7,11 +7,13 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio_postgres::Notification;
 use tokio_postgres::types::Type;
 
 use super::super::store::{Name, Told};
+use super::super::tasks::store::Told as TaskTold;
 use super::LIMIT;
 use super::link::Wire;
 use super::pool::Pool;
@@ -31,14 +33,44 @@ const RECONNECT: Duration = Duration::from_millis(500);
 pub(super) struct Mode {
     /// Somebody waits.
     pub(super) waits: bool,
+    /// Somebody waits for a task.
+    pub(super) claims_wait: bool,
     /// We are told.
     pub(super) hears: bool,
 }
 
 pub(super) type Modes = watch::Sender<Mode>;
 
+impl Mode {
+    fn somebody_waits(self) -> bool {
+        self.waits || self.claims_wait
+    }
+}
+
+/// Who hears: those who lock, and those with tasks once there are any.
+#[derive(Clone)]
+pub(super) struct Tells {
+    pub(super) locks: mpsc::UnboundedSender<Told>,
+    pub(super) tasks: Arc<Mutex<Option<mpsc::UnboundedSender<TaskTold>>>>,
+}
+
+impl Tells {
+    fn anything(&self) {
+        drop(self.locks.send(Told::Anything));
+        self.task(TaskTold::Anything);
+    }
+
+    fn task(&self, told: TaskTold) {
+        if let Some(tasks) = &*self.tasks.lock() {
+            drop(tasks.send(told));
+        }
+    }
+}
+
+const TASKS: &str = "keylatch_tasks";
+
 /// Hears as long as the store is there.
-pub(super) async fn listen(pool: Arc<Pool>, modes: Weak<Modes>, tell: mpsc::UnboundedSender<Told>) {
+pub(super) async fn listen(pool: Arc<Pool>, modes: Weak<Modes>, tell: Tells) {
     loop {
         let Some(mut mode) = modes.upgrade().map(|modes| modes.subscribe()) else { return };
         let opened = tokio::time::timeout(LIMIT, open(&pool)).await.ok().flatten();
@@ -53,13 +85,13 @@ pub(super) async fn listen(pool: Arc<Pool>, modes: Weak<Modes>, tell: mpsc::Unbo
                     modes.send_if_modified(|mode| !std::mem::replace(&mut mode.hears, true));
                     drop(modes);
                     // Something may have happened before.
-                    drop(tell.send(Told::Anything));
+                    tell.anything();
                     if !hear(&mut told, &mut mode, &tell).await {
                         break;
                     }
                 }
                 end(wire, &modes);
-                drop(tell.send(Told::Anything));
+                tell.anything();
                 if proven { RECONNECT } else { AGAIN }
             }
         };
@@ -72,7 +104,7 @@ pub(super) async fn listen(pool: Arc<Pool>, modes: Weak<Modes>, tell: mpsc::Unbo
 
 async fn open(pool: &Pool) -> Option<(Wire, mpsc::UnboundedReceiver<Notification>)> {
     let (wire, told) = pool.link.open().await.ok()?;
-    wire.client.batch_execute("LISTEN keylatch").await.ok()?;
+    wire.client.batch_execute("LISTEN keylatch; LISTEN keylatch_tasks").await.ok()?;
     Some((wire, told))
 }
 
@@ -82,7 +114,13 @@ fn end(wire: Wire, modes: &Weak<Modes>) {
         modes.send_if_modified(|mode| std::mem::replace(&mut mode.hears, false));
     }
     tokio::spawn(async move {
-        drop(tokio::time::timeout(LIMIT, wire.client.batch_execute("UNLISTEN keylatch")).await);
+        drop(
+            tokio::time::timeout(
+                LIMIT,
+                wire.client.batch_execute("UNLISTEN keylatch; UNLISTEN keylatch_tasks"),
+            )
+            .await,
+        );
         wire.cut();
     });
 }
@@ -91,7 +129,7 @@ fn end(wire: Wire, modes: &Weak<Modes>) {
 async fn prove(
     pool: &Pool,
     told: &mut mpsc::UnboundedReceiver<Notification>,
-    tell: &mpsc::UnboundedSender<Told>,
+    tell: &Tells,
 ) -> bool {
     let word = format!("? {}", rand::random::<u64>());
     let sent = pool.query("SELECT pg_notify('keylatch', $1)", &[(&word, Type::TEXT)]).await;
@@ -103,7 +141,7 @@ async fn prove(
             if message.payload() == word {
                 return true;
             }
-            tell_of(message.payload(), tell);
+            tell_of(&message, tell);
         }
         false
     };
@@ -114,14 +152,14 @@ async fn prove(
 async fn hear(
     told: &mut mpsc::UnboundedReceiver<Notification>,
     mode: &mut watch::Receiver<Mode>,
-    tell: &mpsc::UnboundedSender<Told>,
+    tell: &Tells,
 ) -> bool {
     let since = tokio::time::Instant::now();
     loop {
-        let waits = mode.borrow_and_update().waits;
+        let waits = mode.borrow_and_update().somebody_waits();
         tokio::select! {
             message = told.recv() => match message {
-                Some(message) => tell_of(message.payload(), tell),
+                Some(message) => tell_of(&message, tell),
                 None => return false,
             },
             () = tokio::time::sleep_until(since + PROVE), if waits => return true,
@@ -133,11 +171,13 @@ async fn hear(
 }
 
 /// `version removed,removed name`, the name in hexadecimal. Messages to others about themselves begin with `?`.
-fn tell_of(message: &str, tell: &mpsc::UnboundedSender<Told>) {
-    if message.starts_with('?') {
-        return;
+fn tell_of(message: &Notification, tell: &Tells) {
+    let text = message.payload();
+    if message.channel() == TASKS {
+        tell.task(super::tasks::news(text).unwrap_or(TaskTold::Anything));
+    } else if !text.starts_with('?') {
+        drop(tell.locks.send(parse(text).unwrap_or(Told::Anything)));
     }
-    drop(tell.send(parse(message).unwrap_or(Told::Anything)));
 }
 
 fn parse(message: &str) -> Option<Told> {
@@ -153,14 +193,10 @@ fn parse(message: &str) -> Option<Told> {
 }
 
 /// Looks as long as the store is there, whenever somebody waits and we do not hear.
-pub(super) async fn look(
-    pool: Arc<Pool>,
-    mut mode: watch::Receiver<Mode>,
-    tell: mpsc::UnboundedSender<Told>,
-) {
+pub(super) async fn look(pool: Arc<Pool>, mut mode: watch::Receiver<Mode>, tell: Tells) {
     let mut seen = String::new();
     loop {
-        if mode.wait_for(|mode| mode.waits && !mode.hears).await.is_err() {
+        if mode.wait_for(|mode| mode.somebody_waits() && !mode.hears).await.is_err() {
             return;
         }
         // Which transactions are visible: the same text means that none was committed since.
@@ -170,7 +206,7 @@ pub(super) async fn look(
             && snapshot != seen
         {
             seen = snapshot;
-            drop(tell.send(Told::Anything));
+            tell.anything();
         }
         tokio::time::sleep(LOOK).await;
     }

@@ -67,11 +67,23 @@ impl Ground for Pooled {
 mod direct {
     use super::*;
     contract!(Direct::new());
+
+    mod tasks {
+        use super::super::super::super::tasks::contract::task_contract;
+        use super::*;
+        task_contract!(Direct::new());
+    }
 }
 
 mod behind_a_pooler {
     use super::*;
     contract!(Pooled::new());
+
+    mod tasks {
+        use super::super::super::super::tasks::contract::task_contract;
+        use super::*;
+        task_contract!(Pooled::new());
+    }
 }
 
 /// What is granted for so long to somebody.
@@ -336,4 +348,43 @@ async fn a_url_says_what_is_wrong_with_it() {
     let nobody = format!("postgres://x@127.0.0.1:{}/d", server::free_port());
     let error = Postgres::connect(&nobody).await.err();
     assert!(matches!(error, Some(ConnectError::Unreachable(_))), "{error:?}");
+}
+
+/// What PostgreSQL plans, not time: the first row of an index, and no sort.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_claim_looks_at_does_not_grow_with_the_pool() {
+    let ground = Direct::new();
+    let store = Postgres::connect(&ground.postgres.url()).await.unwrap();
+    store.tasks().unwrap().counts(None).await.unwrap();
+    ground.postgres.sql(
+        "INSERT INTO keylatch.tasks SELECT 'p', convert_to('k' || n, 'UTF8'), n, 1, n, 1, n, n % 2, n % 7,
+             CASE n % 2 WHEN 0 THEN 1 ELSE 9000000000000 END, 1 - n % 2, NULL, '', ''
+         FROM generate_series(1, 50000) n",
+    );
+    ground.postgres.sql("VACUUM ANALYZE keylatch.tasks");
+    let plan = |text: &str| {
+        let explain =
+            "SET enable_seqscan = off; EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF) ";
+        ground.postgres.sql(&format!("{explain}{text}"))
+    };
+    let first = plan(
+        "SELECT * FROM keylatch.tasks t WHERE t.pool = 'p' AND t.due = 1
+         ORDER BY t.priority DESC, t.ready_ms, t.number LIMIT 1 FOR UPDATE SKIP LOCKED",
+    );
+    assert!(first.contains("Index Scan using tasks_line") && !first.contains("Sort"), "{first}");
+    let later = plan(
+        "SELECT l.pool, l.key FROM keylatch.tasks l WHERE l.pool = 'p' AND l.due = 0 AND l.ready_ms <= 2
+         ORDER BY l.ready_ms LIMIT 200 FOR UPDATE SKIP LOCKED",
+    );
+    assert!(later.contains("using tasks_later") && !later.contains("Sort"), "{later}");
+    let repeat =
+        plan("SELECT * FROM keylatch.tasks t WHERE t.claim_id = 'x' AND t.pool = 'p' LIMIT 1");
+    assert!(repeat.contains("tasks_claim"), "{repeat}");
+    // Such a plan reads a few pages.
+    let pages = |plan: &str| {
+        let hit = plan.lines().find_map(|line| line.trim().strip_prefix("Buffers: shared hit="));
+        let hit = hit.and_then(|rest| rest.split(' ').next()?.parse::<u64>().ok());
+        hit.expect("pages are counted")
+    };
+    assert!(pages(&first) < 20, "{first}");
 }

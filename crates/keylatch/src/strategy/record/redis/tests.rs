@@ -150,3 +150,55 @@ impl Ground for Server {
 }
 
 contract!(Server::start(&[]));
+
+mod tasks {
+    use super::super::super::tasks::contract::task_contract;
+    use super::Server;
+    task_contract!(Server::start(&[]));
+}
+
+/// Commands of Redis, not time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_claim_costs_does_not_grow_with_the_pool() {
+    use super::super::tasks::store::{Change, Put, Ready, Take, Write};
+    use keylatch_table::{RequestId, TaskState};
+    let server = Server::start(&[]);
+    let store = server.connect().await;
+    let tasks = store.tasks().unwrap();
+    let mut raw = ::redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+    let mut calls = || {
+        let stats: String = ::redis::cmd("INFO").arg("commandstats").query(&mut raw).unwrap();
+        let one = |line: &str| line.split("calls=").nth(1)?.split(',').next()?.parse::<u64>().ok();
+        stats.lines().filter(|line| !line.contains("_info:")).filter_map(one).sum::<u64>()
+    };
+    let (mut costs, mut there) = (Vec::new(), 0);
+    for size in [100, 20_000] {
+        let mut all = tokio::task::JoinSet::new();
+        for number in there..size {
+            let put = Put {
+                state: TaskState::Free,
+                priority: number % 7,
+                ready: Ready::After(if number % 2 == 0 { 0 } else { 600_000 }),
+                bytes: Vec::new().into(),
+                claim: Vec::new().into(),
+            };
+            let (pool, key) = ("p".into(), number.to_string().into());
+            all.spawn(tasks.change(Change { pool, key, expect: None, write: Write::Put(put) }));
+        }
+        all.join_all().await;
+        there = size;
+        let before = calls();
+        let take = Take {
+            pool: "p".into(),
+            key: None,
+            id: RequestId::new(&format!("claim {size}")),
+            claim: Vec::new().into(),
+            lease_ms: 60_000,
+            waits: true,
+        };
+        tasks.take(take).await.unwrap();
+        costs.push(calls() - before);
+    }
+    assert_eq!(costs[0], costs[1]);
+    assert!(costs[0] > 5, "commands of scripts are counted: {costs:?}");
+}

@@ -205,7 +205,7 @@ fn millis(seconds: u64, micros: u64) -> u64 {
     seconds * 1_000 + micros / 1_000
 }
 
-fn number(text: &[u8]) -> Option<u64> {
+pub(super) fn number(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 

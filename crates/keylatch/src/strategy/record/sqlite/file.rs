@@ -13,6 +13,7 @@ use super::super::store::{
 };
 use super::schema::{self, Clock, OpenError};
 use super::sweep::Sweeper;
+use super::tasks::Hears;
 
 /// Statements that are kept, so that none is compiled twice.
 const STATEMENTS: usize = 64;
@@ -21,11 +22,13 @@ pub(super) struct File {
     pub(super) connection: Connection,
     pub(super) clock: Clock,
     /// Numbers are larger than this, whatever the file says: it may be an old copy.
-    counter_at_least: i64,
+    pub(super) counter_at_least: i64,
     pub(super) tell: UnboundedSender<Told>,
     /// The last of the news that was told here.
     pub(super) heard: i64,
     pub(super) sweeper: Sweeper,
+    /// Once somebody has asked for tasks.
+    pub(super) hears: Option<Hears>,
     syncs: bool,
 }
 
@@ -75,6 +78,7 @@ impl File {
             tell,
             heard: 0,
             sweeper: Sweeper::default(),
+            hears: None,
             syncs: true,
         };
         file.heard = file.last_news()?;

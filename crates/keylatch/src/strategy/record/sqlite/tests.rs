@@ -41,6 +41,12 @@ impl Ground for InDir {
 
 contract!(InDir::new());
 
+mod tasks {
+    use super::super::super::tasks::contract::task_contract;
+    use super::InDir;
+    task_contract!(InDir::new());
+}
+
 fn put(name: &str, expect: Expect, keep_ms: Option<u64>) -> Change {
     let put = Put { bytes: name.into(), keep_ms, holders: Vec::new() };
     let head = Write::Put(put);
@@ -213,4 +219,45 @@ async fn any_number_of_names_is_swept() {
         dir.open().await;
     }
     assert_eq!(store.read_all().await.unwrap().names.len(), 15);
+}
+
+/// Steps of SQLite's machine, not time.
+#[tokio::test]
+async fn what_a_claim_looks_at_does_not_grow_with_the_pool() {
+    use rusqlite::StatementStatus::VmStep;
+    let dir = InDir::new();
+    let store = dir.open().await;
+    let tasks = store.tasks().unwrap();
+    tasks.counts(None).await.unwrap();
+    let raw = dir.raw();
+    let mut steps = Vec::new();
+    let mut there = 0;
+    for size in [1_000, 100_000] {
+        let fill = "INSERT INTO tasks SELECT 'p', 'k' || value, value, 1, value, 1, value, value % 2,
+                value % 7, CASE value % 2 WHEN 0 THEN 1 ELSE 9000000000000 END, 1 - value % 2,
+                NULL, x'', x'' FROM (WITH RECURSIVE n (value) AS (
+                    SELECT ?1 UNION ALL SELECT value + 1 FROM n WHERE value + 1 < ?2) SELECT value FROM n)";
+        raw.execute(fill, [there, size]).unwrap();
+        there = size;
+        let mut all = Vec::new();
+        for (text, more) in [
+            (super::tasks::LINE, vec![2_000_000_000i64, 200]),
+            (super::tasks::FIRST, vec![]),
+            (super::tasks::NEXT, vec![]),
+        ] {
+            let mut statement = raw.prepare(text).unwrap();
+            let mut values: Vec<rusqlite::types::Value> = vec!["p".to_string().into()];
+            values.extend(more.into_iter().map(rusqlite::types::Value::from));
+            let mut rows = statement.query(rusqlite::params_from_iter(values)).unwrap();
+            while rows.next().unwrap().is_some() {}
+            drop(rows);
+            all.push(statement.get_status(VmStep));
+        }
+        steps.push(all);
+    }
+    assert_eq!(steps[0], steps[1]);
+    // So that the count would show it.
+    let mut whole = raw.prepare("SELECT count(*) FROM tasks WHERE bytes = x'01'").unwrap();
+    whole.query_row([], |_| Ok(())).unwrap();
+    assert!(whole.get_status(VmStep) > 100_000);
 }
