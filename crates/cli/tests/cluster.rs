@@ -264,6 +264,48 @@ fn under_load(harm: impl Fn(&mut Vec<Node>, usize)) {
     }
 }
 
+/// From one to three and back to one, the first one gone, while clients go on.
+#[test]
+fn a_cluster_grows_and_shrinks_under_load() {
+    let mut nodes = vec![Node::new(None)];
+    let addresses = Mutex::new(vec![nodes[0].server.resp]);
+    let (judge, over) = (Mutex::new(Judge::default()), AtomicBool::new(false));
+    let goes_on = || {
+        let before = judge.lock().unwrap().grants;
+        eventually("a load", || (judge.lock().unwrap().grants > before + 20).then_some(()));
+    };
+    std::thread::scope(|scope| {
+        let _end = End(&over);
+        for worker in 0..4 {
+            let (addresses, judge, over) = (&addresses, &judge, &over);
+            scope.spawn(move || work(worker, addresses, judge, over));
+        }
+        goes_on();
+        for count in [2, 3] {
+            nodes.push(Node::new(Some(nodes[0].peer)));
+            until_voters(&nodes[count - 1], count);
+            addresses.lock().unwrap().push(nodes[count - 1].server.resp);
+            goes_on();
+        }
+        until_voters(&nodes[0], 3);
+        // The first one led. It hands over, and goes.
+        for left in [2, 1] {
+            let out = nodes[0].status().unwrap().node;
+            addresses.lock().unwrap().remove(0);
+            let stays = Visit::plainly(&nodes[1].peer);
+            eventually("it is out", || stays.remove(out).ok());
+            nodes.remove(0);
+            until_voters(&nodes[0], left);
+            goes_on();
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    let judge = judge.into_inner().unwrap();
+    let list = nodes[0].server.client().list("");
+    let found: Vec<&str> = list.iter().map(|lock| text(lock, "id")).collect();
+    assert!(judge.kept.keys().all(|id| found.contains(&id.as_str())), "{found:?}");
+}
+
 /// Ends the load, also when a check has failed.
 struct End<'a>(&'a AtomicBool);
 

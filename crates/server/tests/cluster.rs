@@ -363,3 +363,59 @@ fn a_node_that_grew_from_one_alone_keeps_its_locks_and_a_member_does_not_start_a
     };
     assert!(error.to_string().contains("--peer"), "{error}");
 }
+
+/// No looking again: whatever was acknowledged anywhere is seen everywhere.
+#[test]
+fn what_one_member_has_acknowledged_every_other_one_shows_at_once() {
+    let three = Three::start();
+    let mut clients: Vec<Client> = three.servers.iter().map(Running::client).collect();
+    for round in 0..30 {
+        let (taker, other) = (round % 3, (round + 1 + round % 2) % 3);
+        token(&clients[taker].ask(&format!("LOCK k ID r{round}")));
+        let Value::Array(seen) = clients[other].ask("LOCKS NAME k") else { panic!("a list") };
+        let ids: Vec<&str> = seen.iter().filter_map(|lock| lock.field("id")?.text()).collect();
+        assert_eq!(ids, [format!("r{round}")]);
+        assert_eq!(clients[taker].say(&format!("UNLOCK r{round}")), "1");
+        assert_eq!(clients[other].say("LOCKS NAME k"), "[]");
+    }
+}
+
+#[test]
+fn a_node_that_lost_its_disk_is_another_node_and_one_with_locks_of_its_own_joins_nobody() {
+    let mut three = Three::start();
+    let mut client = three.servers[0].client();
+    token(&client.ask("LOCK k ID a LEASE 600000"));
+    let lost = three.servers.pop().unwrap();
+    let (was, at) = (status(&lost).node, peer(&lost));
+    lost.stop();
+    let empty = tempfile::tempdir().unwrap();
+    let back = Running::with(|config| {
+        config.data = Some(empty.path().into());
+        config.peer = Some(at);
+        config.join = vec![peer(&three.servers[0]).to_string()];
+        config.log = SMALL;
+    });
+    until_voters(&back, 4);
+    assert_ne!(status(&back).node, was, "it has a new number");
+    let visit = Visit::plainly(&peer(&three.servers[0]));
+    eventually("the old one is out", || visit.remove(was).ok());
+    until_voters(&back, 3);
+    assert!(back.client().say("LOCK k").starts_with("status=busy"));
+    // With locks of its own it does not join anybody.
+    let other = tempfile::tempdir().unwrap();
+    let alone = Running::with(|config| config.data = Some(other.path().into()));
+    token(&alone.client().ask("LOCK own"));
+    alone.stop();
+    let Err(error) = keylatch_server::Server::bind(Config {
+        data: Some(other.path().into()),
+        resp: Some("127.0.0.1:0".parse().unwrap()),
+        enqueue: None,
+        http: None,
+        peer: Some("127.0.0.1:0".parse().unwrap()),
+        join: vec![peer(&back).to_string()],
+        ..Config::default()
+    }) else {
+        panic!("its locks would be gone")
+    };
+    assert!(error.to_string().contains("locks of its own"), "{error}");
+}
