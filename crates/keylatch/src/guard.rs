@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use keylatch_table::{Cause, Loss as TableLoss, RequestId, Text};
@@ -82,6 +82,8 @@ pub(crate) struct Hold {
     longest: Option<Moment>,
     /// Since when a renewal has had no answer.
     pub(crate) unanswered: Mutex<Option<Moment>>,
+    /// The last answer to a renewal was a refusal: somebody was reached.
+    pub(crate) refused: AtomicBool,
     lost: watch::Sender<Option<Lost>>,
 }
 
@@ -95,6 +97,7 @@ impl Hold {
             ends: Mutex::new(None),
             longest: None,
             unanswered: Mutex::new(None),
+            refused: AtomicBool::new(false),
             lost: watch::Sender::new(None),
         };
         hold.granted(granted);
@@ -125,8 +128,9 @@ impl Hold {
         let over = self.ends.lock().is_some_and(Moment::has_passed);
         if over {
             // A renewal that is on its way says nothing if the longest hold is over.
-            let unanswered =
-                self.unanswered.lock().is_some() && !self.longest.is_some_and(Moment::has_passed);
+            let unanswered = self.unanswered.lock().is_some()
+                && !self.refused.load(Ordering::SeqCst)
+                && !self.longest.is_some_and(Moment::has_passed);
             self.lose(if unanswered { Lost::Unreachable } else { Lost::Expired });
         }
         over

@@ -1,6 +1,7 @@
 //! Renews what is held: one task for all guards of a [`crate::Locks`].
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -77,6 +78,8 @@ impl Keeper {
 
     fn renewed(&self, hold: &Hold, renewed: Renewed) {
         *hold.unanswered.lock() = None;
+        let refused = matches!(renewed, Renewed::Refused(_) | Renewed::Denied(_));
+        hold.refused.store(refused, Ordering::SeqCst);
         match renewed {
             Renewed::Until(end) => {
                 hold.until(end);
