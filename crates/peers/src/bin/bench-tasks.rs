@@ -8,7 +8,7 @@ fn main() -> ExitCode {
     while let Some(word) = words.next() {
         match word.as_str() {
             "--million" => sizes.push(1_000_000),
-            "--smoke" => (rounds, sizes, workers) = (1, vec![1_000], vec![4]),
+            "--smoke" => (rounds, sizes, workers) = (1, vec![1_000], vec![4, 32]),
             "--rounds" => match words.next().and_then(|text| text.parse().ok()) {
                 Some(number) if number > 0 => rounds = number,
                 _ => return usage(),

@@ -98,7 +98,8 @@ impl PostgresTasks {
         modes: &Arc<Modes>,
         told: UnboundedReceiver<Told>,
     ) -> PostgresTasks {
-        let (pool, most) = (Arc::clone(pool), pool.link.connections.div_ceil(2));
+        // All of them: each waits for the disk, and PostgreSQL syncs once for those that wait together.
+        let (pool, most) = (Arc::clone(pool), pool.link.connections);
         let lane = Lane { pool, most, waiting: Mutex::default(), made: OnceCell::new() };
         let (lane, modes) = (Arc::new(lane), Arc::clone(modes));
         PostgresTasks { lane, modes, told: Mutex::new(Some(told)) }

@@ -47,6 +47,7 @@ CREATE FUNCTION keylatch.task_take(
 ) RETURNS keylatch.tasks LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     task keylatch.tasks;
+    later bytea;
 BEGIN
     -- A repeat takes nothing more.
     SELECT * INTO task FROM keylatch.tasks t WHERE t.claim_id = in_id AND t.pool = in_pool LIMIT 1;
@@ -56,11 +57,14 @@ BEGIN
             WHERE t.pool = in_pool AND t.key = in_key AND (t.due = 1 OR t.due = 0 AND t.ready_ms <= now_ms)
             FOR UPDATE SKIP LOCKED;
     ELSE
-        UPDATE keylatch.tasks t SET due = 1 FROM (
-            SELECT l.pool, l.key FROM keylatch.tasks l
+        -- One by one, by their keys: a join might read the whole pool.
+        FOR later IN
+            SELECT l.key FROM keylatch.tasks l
             WHERE l.pool = in_pool AND l.due = 0 AND l.ready_ms <= now_ms
             ORDER BY l.ready_ms LIMIT at_once FOR UPDATE SKIP LOCKED
-        ) later WHERE t.pool = later.pool AND t.key = later.key;
+        LOOP
+            UPDATE keylatch.tasks t SET due = 1 WHERE t.pool = in_pool AND t.key = later;
+        END LOOP;
         SELECT * INTO task FROM keylatch.tasks t WHERE t.pool = in_pool AND t.due = 1
             ORDER BY t.priority DESC, t.ready_ms, t.number LIMIT 1 FOR UPDATE SKIP LOCKED;
     END IF;
