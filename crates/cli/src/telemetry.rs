@@ -27,7 +27,7 @@ pub(crate) struct Traces {
 #[cfg_attr(not(feature = "otel"), expect(clippy::unnecessary_wraps, reason = "traces may fail"))]
 pub(crate) fn start(format: LogFormat) -> Result<Traces> {
     let filter = EnvFilter::try_from_env("KEYLATCH_LOG")
-        .unwrap_or_else(|_| "warn,keylatch_server=info,keylatch::audit=info".into());
+        .unwrap_or_else(|_| "warn,openraft=error,keylatch_server=info,keylatch::audit=info".into());
     let lines = tracing_subscriber::fmt::layer()
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);

@@ -29,6 +29,8 @@ use crate::clock::{Clock, wall};
 /// A member that has not answered for so long is gone, as far as those who wait there are concerned: they
 /// are detached, and have a grace to come back by another member.
 const GONE_AFTER: Duration = Duration::from_secs(3);
+/// A leader that says nothing for so long, though it has a heartbeat, is none.
+const SILENT: Duration = Duration::from_secs(1);
 /// How old the last logged time may be while something is running.
 const LOGGED_EVERY_MS: u64 = 1_000;
 /// How long a leader waits for the one it has handed over to.
@@ -51,6 +53,8 @@ pub(crate) struct Lead {
     pub(crate) address: String,
     /// Nodes that are being let in.
     joining: Mutex<BTreeSet<u64>>,
+    /// When a leader was last heard.
+    heard: Mutex<Instant>,
 }
 
 impl Lead {
@@ -65,8 +69,20 @@ impl Lead {
         settings: Settings,
         address: String,
     ) -> Lead {
-        let (table, joining, ready) = (machine.table(), Mutex::default(), Notify::new());
-        Lead { raft, peers, log, machine, table, clock, leads, ready, settings, address, joining }
+        Lead {
+            table: machine.table(),
+            joining: Mutex::default(),
+            ready: Notify::new(),
+            heard: Mutex::new(Instant::now()),
+            raft,
+            peers,
+            log,
+            machine,
+            clock,
+            leads,
+            settings,
+            address,
+        }
     }
 
     pub(crate) fn leads(&self) -> bool {
@@ -77,8 +93,17 @@ impl Lead {
         self.peers.identity.node
     }
 
+    /// Who leads, unless nothing was heard of it for a while: Raft itself names the last one until there is
+    /// another.
     pub(crate) fn leader(&self) -> Option<u64> {
-        self.raft.server_metrics().borrow_watched().current_leader
+        let leader = self.raft.server_metrics().borrow_watched().current_leader?;
+        let alive = leader == self.me() || self.heard.lock().elapsed() < SILENT;
+        alive.then_some(leader)
+    }
+
+    /// A leader has said something.
+    pub(crate) fn hear(&self) {
+        *self.heard.lock() = Instant::now();
     }
 
     fn elsewhere(&self) -> Led {

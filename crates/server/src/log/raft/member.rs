@@ -222,10 +222,19 @@ fn config() -> Config {
     }
 }
 
-/// Looks after the files of the log.
+/// Looks after the files of the log, and says who leads.
 async fn tend(lead: Arc<Lead>, snapshot_bytes: u64) {
-    let mut snapshot_at = 0;
+    let (mut snapshot_at, mut led_by) = (0, None);
     loop {
+        let leader = lead.leader();
+        if leader != led_by {
+            if let Some(node) = leader {
+                tracing::info!(node, "there is a leader");
+            } else {
+                tracing::warn!("no leader is heard: nothing is granted until there is one");
+            }
+            led_by = leader;
+        }
         lead.log.prepare();
         let appended = lead.log.appended();
         if appended > snapshot_at + snapshot_bytes {

@@ -48,7 +48,11 @@ impl Service {
         if bytes > 0 && !self.lead.log.make_room(bytes as u64).map_err(|e| e.to_string())? {
             return Err("the disk of the log is full".into());
         }
-        self.lead.raft.append_entries(rpc).await.map_err(|error| error.to_string())
+        let reply = self.lead.raft.append_entries(rpc).await.map_err(|error| error.to_string())?;
+        if !matches!(reply, AppendEntriesResponse::HigherVote(_)) {
+            self.lead.hear();
+        }
+        Ok(reply)
     }
 
     /// A piece of a snapshot. It is installed with the last one.
@@ -58,6 +62,7 @@ impl Service {
         piece: Piece,
     ) -> Result<Option<SnapshotResponse<Types>>, String> {
         let whole = self.write_piece(from, &piece).map_err(|error| error.to_string())?;
+        self.lead.hear();
         let Some(mut file) = whole else { return Ok(None) };
         let meta = snapshot::read_meta(&mut file).map_err(|error| error.to_string())?;
         let snapshot = Snapshot { meta, snapshot: file };
@@ -107,7 +112,7 @@ impl Service {
                 })
                 .collect();
             let applied = metrics.last_applied.map_or(0, |log_id| log_id.index);
-            (members, metrics.current_leader, metrics.current_term, applied)
+            (members, lead.leader(), metrics.current_term, applied)
         };
         let identity = &lead.peers.identity;
         Status { cluster: identity.cluster, node: identity.node, leader, term, applied, members }
