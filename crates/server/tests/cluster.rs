@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::{Client, Running};
 use keylatch_server::cluster::{Fingerprint, Role, Status, Visit};
-use keylatch_server::{Config, LogSizes};
+use keylatch_server::{Config, LogSizes, TlsFiles};
 use keylatch_wire::Value;
 use tempfile::TempDir;
 
@@ -418,4 +418,53 @@ fn a_node_that_lost_its_disk_is_another_node_and_one_with_locks_of_its_own_joins
         panic!("its locks would be gone")
     };
     assert!(error.to_string().contains("locks of its own"), "{error}");
+}
+
+/// A certificate for loopback, and the authority that signed it.
+fn certificate(dir: &Path) -> TlsFiles {
+    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+    let signed = params.signed_by(&key, &issuer).unwrap();
+    let file = |name: &str, text: String| {
+        std::fs::write(dir.join(name), text).unwrap();
+        dir.join(name)
+    };
+    TlsFiles {
+        certificate: file("pem", signed.pem()),
+        key: file("key", key.serialize_pem()),
+        client_ca: Some(file("ca", issuer.pem())),
+        require_client_certificate: true,
+    }
+}
+
+#[test]
+fn members_with_certificates_are_one_cluster_and_nobody_else_is_heard() {
+    let dirs: Vec<TempDir> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
+    let tls = certificate(dirs[2].path());
+    let start = |dir: &Path, join: Vec<String>| {
+        Running::with(|config| {
+            config.data = Some(dir.into());
+            config.peer = Some("127.0.0.1:0".parse().unwrap());
+            config.peer_tls = Some(tls.clone());
+            config.join = join;
+            config.log = SMALL;
+        })
+    };
+    let one = start(dirs[0].path(), Vec::new());
+    let two = start(dirs[1].path(), vec![peer(&one).to_string()]);
+    let visit = Visit { peer: peer(&two).to_string(), tls: Some(tls.clone()) };
+    eventually("both vote", || {
+        let members = visit.status().ok()?.members;
+        (members.iter().filter(|one| one.role == Role::Voter).count() == 2).then_some(())
+    });
+    token(&one.client().ask("LOCK k ID a LEASE 600000"));
+    assert!(two.client().say("LOCK k").starts_with("status=busy"));
+    assert!(Visit::plainly(&peer(&two)).status().is_err(), "it shows no certificate");
+    let other = tempfile::tempdir().unwrap();
+    let stranger = Visit { tls: Some(certificate(other.path())), ..visit };
+    assert!(stranger.status().is_err(), "of another authority");
 }
