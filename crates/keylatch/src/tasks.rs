@@ -181,8 +181,9 @@ impl Tasks {
         self.get_one(key).await
     }
 
-    /// Makes many tasks in their order, some hundred at a time; they need not be of this pool. The versions
-    /// of those that were made, in that order, and `None` for keys that exist. After an error the others have
+    /// Makes many tasks, some hundred at a time; they need not be of this pool. The versions of those that
+    /// were made, in the order given, and `None` for keys that exist. They are made in that order too, but
+    /// for a record store, where those under way at once come in any order. After an error the others have
     /// been made or not: to make them all again does no harm.
     pub async fn create_many(
         &self,

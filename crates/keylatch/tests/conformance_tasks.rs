@@ -133,7 +133,11 @@ async fn many_tasks_are_created_together(locks: Locks) {
     assert_eq!(there, [7], "one existed, and all have their place in the answer");
     assert_eq!(tasks.counts().await.unwrap().ready, 600);
     let listed = tasks.list().await.unwrap();
-    let listed: Vec<u32> = listed.iter().map(|task| task.key.parse().unwrap()).collect();
+    let mut listed: Vec<u32> = listed.iter().map(|task| task.key.parse().unwrap()).collect();
+    // What is under way at once has no order in a record store.
+    if !locks.capabilities().watch {
+        listed[1..].sort_unstable();
+    }
     let order: Vec<u32> = [7].into_iter().chain((0..600).filter(|number| *number != 7)).collect();
     assert_eq!(listed, order, "in the order in which they were given");
     let one = tasks.get("412").await.unwrap().unwrap();

@@ -74,7 +74,7 @@ impl IntoFuture for CreateTask {
     }
 }
 
-/// Submitted in their order, and so they are numbered in it.
+/// Submitted in their order, and so they are numbered in it where commands stand in one line.
 pub(crate) async fn many<For>(
     new: impl IntoIterator<Item = CreateTask<For>>,
 ) -> Result<Vec<Option<u64>>, TaskError> {
