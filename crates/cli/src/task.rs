@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use base64::prelude::{BASE64_STANDARD, Engine};
 use clap::{Args, Subcommand};
 use keylatch::TaskState;
 
@@ -135,10 +136,16 @@ fn state(text: &str) -> Result<TaskState, String> {
     known.ok_or_else(|| format!("'{text}' is none of free, claimed, done and failed"))
 }
 
-/// As JSON if it is, else as text if it is that.
-fn body_json(body: Option<&keylatch::Body>) -> serde_json::Value {
-    let Some(body) = body else { return serde_json::Value::Null };
-    let json = || serde_json::from_slice(&body.bytes).ok();
-    let parsed = if body.json { json() } else { None };
-    parsed.unwrap_or_else(|| String::from_utf8_lossy(&body.bytes).into())
+/// With its body: as JSON if it is, as text if it is that, and else as `body_base64`, in the words of HTTP.
+fn with_body(mut json: serde_json::Value, body: Option<&keylatch::Body>) -> serde_json::Value {
+    json["body"] = serde_json::Value::Null;
+    let Some(body) = body else { return json };
+    let parsed = || serde_json::from_slice(&body.bytes).ok();
+    let parsed: Option<serde_json::Value> = if body.json { parsed() } else { None };
+    match (parsed, std::str::from_utf8(&body.bytes)) {
+        (Some(parsed), _) => json["body"] = parsed,
+        (None, Ok(text)) => json["body"] = text.into(),
+        (None, Err(_)) => json["body_base64"] = BASE64_STANDARD.encode(&body.bytes).into(),
+    }
+    json
 }

@@ -347,3 +347,44 @@ fn an_operator_sees_members_hands_over_and_takes_one_out() {
     let (ok, said) = keylatch(&["cluster", "status", "--peer", "127.0.0.1:1"]);
     assert!(!ok && said.contains("peer address"), "{said}");
 }
+
+/// What is held stays held while nobody leads: whoever holds it goes on until its lease would end.
+#[test]
+fn a_command_goes_on_under_its_lock_while_nobody_leads() {
+    let mut nodes = three();
+    let dir = tempfile::tempdir().unwrap();
+    let (began, end) = (dir.path().join("began"), dir.path().join("end"));
+    // It is connected to one that will be killed, and comes to the one that is left.
+    let url = format!("keylatch://{},{}", nodes[1].server.resp, nodes[0].server.resp);
+    let script =
+        format!("touch {}; until [ -e {} ]; do sleep 0.05; done", began.display(), end.display());
+    let mut run = Command::new(env!("CARGO_BIN_EXE_keylatch"))
+        .args(["run", "held", "--url", &url, "--lease", "5m", "--", "sh", "-c", &script])
+        .spawn()
+        .unwrap();
+    eventually("it runs", || began.exists().then_some(()));
+    nodes[1].server.kill();
+    nodes[2].server.kill();
+    // Long enough for the client to come to this one too, and to be told the same.
+    for round in 0..4 {
+        let mut client = nodes[0].server.client();
+        client.send(&format!("LOCK other{round}")).unwrap();
+        let said = format!("{:?}", client.next().unwrap());
+        assert!(said.contains("NOLEADER"), "{said}");
+    }
+    for node in &mut nodes[1..] {
+        node.server = start(&node.dir, node.peer, None);
+    }
+    eventually("somebody leads", || {
+        let mut client = nodes[0].server.client();
+        client.send("LOCK another ID another")?;
+        let said = client.next()?;
+        (!matches!(said, Value::Error(_)) && text(&said, "status") == "granted").then_some(())
+    });
+    let list = nodes[0].server.client().list("");
+    assert!(list.iter().any(|lock| text(lock, "name") == "held"), "{list:?}");
+    assert!(run.try_wait().unwrap().is_none(), "it was stopped");
+    std::fs::write(&end, "").unwrap();
+    let ended = eventually("it ends", || run.try_wait().unwrap());
+    assert_eq!(ended.code(), Some(0));
+}

@@ -238,11 +238,24 @@ impl Tasks {
 impl Inner {
     /// Repeated under the same id if its answer is lost.
     pub(crate) async fn carry_out(&self, command: &TaskCommand) -> Result<TaskReply, TaskError> {
-        let until = Moment::now().after(REPEAT);
+        self.carry_out_for(command, REPEAT).await
+    }
+
+    /// The same, for at least so long.
+    pub(crate) async fn carry_out_for(
+        &self,
+        command: &TaskCommand,
+        least: Duration,
+    ) -> Result<TaskReply, TaskError> {
+        let until = Moment::now().after(least.max(REPEAT));
         loop {
             let again = command.clone();
             match self.submit_task(|tasks| tasks.task(again)).await {
                 Err(TaskError::Unknown(_)) if !until.has_passed() => {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                // Nothing has happened, and there is time left for it.
+                Err(TaskError::Unreachable(_)) if !until.has_passed() && least > REPEAT => {
                     tokio::time::sleep(PAUSE).await;
                 }
                 reply => return reply,

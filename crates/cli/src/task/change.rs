@@ -8,7 +8,7 @@ use anyhow::Result;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::{BodyOptions, Content, body_json};
+use super::{BodyOptions, Content, with_body};
 use crate::place::{BUSY, Place, block_on};
 use crate::signals::Signals;
 use crate::time;
@@ -105,9 +105,8 @@ impl Claim {
             "token": claim.token(),
             "attempts": claim.attempts(),
             "lease_ms": claim.ends().map(|left| left.as_millis() as u64),
-            "body": body_json(claim.body()),
         });
-        self.place.print(&json, "")
+        self.place.print(&with_body(json, claim.body()), "")
     }
 }
 

@@ -8,7 +8,7 @@ use clap::Args;
 use keylatch::{PoolCounts, Task, TaskState};
 use serde_json::{Value, json};
 
-use super::{body_json, state};
+use super::{state, with_body};
 use crate::place::{Place, block_on};
 use crate::time;
 
@@ -104,7 +104,7 @@ fn ms(duration: Duration) -> u64 {
 
 /// In the words of `TASK LIST`.
 fn task_json(task: &Task) -> Value {
-    json!({
+    let json = json!({
         "number": task.number,
         "key": &*task.key,
         "state": task.state.word(),
@@ -118,8 +118,8 @@ fn task_json(task: &Task) -> Value {
         "due_ms": ms(task.due),
         "lease_ms": task.lease.map(ms),
         "error": task.error.as_deref(),
-        "body": body_json(task.body.as_ref()),
-    })
+    });
+    with_body(json, task.body.as_ref())
 }
 
 /// Show how many tasks are in each state, of one pool or of all.

@@ -210,7 +210,9 @@ impl Keep {
         let since = Moment::now();
         // Until the answer is there: the future may be dropped at any time.
         let command = unsure.insert(command);
-        let reply = match self.tasks.locks.carry_out(command).await {
+        // What is done is worth telling for as long as nobody else can have the task.
+        let left = self.ends().unwrap_or_default();
+        let reply = match self.tasks.locks.carry_out_for(command, left).await {
             Err(error @ TaskError::Unknown(_)) => return Err(error.into()),
             reply => reply,
         };

@@ -408,8 +408,8 @@ impl Link {
             Outcome::Done(Err(LockError::Ended(cause))) => {
                 self.lost(id, crate::Lost::from_cause(cause, None));
             }
-            // It is held all the same, until its lease ends.
-            Outcome::Done(Err(LockError::Denied(_))) => {}
+            // It is held all the same, until its lease ends; nor is it lost because nobody leads just now.
+            Outcome::Done(Err(LockError::Denied(_) | LockError::Unknown(_))) => {}
             _ => self.lost(id, crate::Lost::Expired),
         }
     }

@@ -18,6 +18,11 @@ pub(super) fn denied(text: &str) -> Option<String> {
     matches!(code, "NOAUTH" | "WRONGPASS" | "NOPERM").then(|| reason.into())
 }
 
+/// Whether an error says that nobody leads the cluster just now: what was asked for may have happened.
+pub(super) fn is_leaderless(text: &str) -> bool {
+    text.starts_with("NOLEADER ")
+}
+
 /// Whether a value says that this connection has to say again who it is.
 pub(super) fn is_logged_out(value: &Value) -> bool {
     matches!(value, Value::Error(text) if text.starts_with("NOAUTH "))
@@ -90,6 +95,9 @@ pub(super) fn cause_of(word: &str) -> Option<Cause> {
 /// The answer to `LOCK`, or the push that follows it.
 pub(super) fn outcome(value: &Value) -> Outcome {
     if let Value::Error(text) = value {
+        if is_leaderless(text) {
+            return Outcome::Done(Err(LockError::Unknown(text.clone())));
+        }
         let invalid = || LockError::Invalid(text.clone());
         return Outcome::Done(Err(denied(text).map_or_else(invalid, LockError::Denied)));
     }
@@ -117,6 +125,9 @@ pub(super) fn outcome(value: &Value) -> Outcome {
 /// The answer to `RENEW`; `None` if it is none.
 pub(super) fn renewed(value: &Value, since: Moment) -> Option<Renewed> {
     if let Value::Error(text) = value {
+        if is_leaderless(text) {
+            return None;
+        }
         let refused = || Renewed::Refused(text.clone());
         return Some(denied(text).map_or_else(refused, Renewed::Denied));
     }
@@ -132,6 +143,9 @@ pub(super) fn renewed(value: &Value, since: Moment) -> Option<Renewed> {
 
 pub(super) fn promoted(value: &Value, since: Moment) -> Result<Granted, PromoteError> {
     if let Value::Error(text) = value {
+        if is_leaderless(text) {
+            return Err(PromoteError::Unknown(text.clone()));
+        }
         let invalid = || PromoteError::Invalid(text.clone());
         return Err(denied(text).map_or_else(invalid, PromoteError::Denied));
     }
