@@ -1,4 +1,4 @@
-//! Tasks on PostgreSQL beside a plain worker on the same one: `scripts/bench tasks`.
+//! Tasks beside plain workers on PostgreSQL and on Redis: `scripts/bench tasks`.
 
 use std::process::ExitCode;
 

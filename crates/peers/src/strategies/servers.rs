@@ -9,7 +9,7 @@ mod redis;
 
 use tempfile::TempDir;
 
-/// Without persistence.
+/// Without persistence, but for [`Redis::durable`].
 pub struct Redis(redis::Redis, #[allow(dead_code)] TempDir);
 
 impl Redis {
@@ -18,7 +18,14 @@ impl Redis {
         Redis(redis::Redis::start(dir.path(), &[]), dir)
     }
 
-    pub(super) fn url(&self) -> String {
+    /// Every write is on disk before it is answered.
+    pub(crate) fn durable() -> Redis {
+        let dir = tempfile::tempdir().expect("a directory");
+        let options = ["--appendonly", "yes", "--appendfsync", "always"];
+        Redis(redis::Redis::start(dir.path(), &options), dir)
+    }
+
+    pub(crate) fn url(&self) -> String {
         self.0.url()
     }
 }
