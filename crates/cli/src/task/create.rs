@@ -98,6 +98,7 @@ impl Create {
             if some.is_empty() {
                 break;
             }
+            let lines = (some[0].0 + 1, some[some.len() - 1].0 + 1);
             let (mut new, mut wrong) = (Vec::new(), None);
             for (at, line) in some {
                 match line.map_err(Into::into).and_then(|line| self.one(tasks, &line)) {
@@ -109,7 +110,13 @@ impl Create {
                 }
             }
             // What stands before a mistake is made, so that its line says where to go on.
-            let made = tasks.create_many(new).await?;
+            let made = tasks.create_many(new).await.with_context(|| {
+                format!(
+                    "lines {} to {}: some of their tasks have been created and some not. When the mistake is \
+                     mended give all of them again: what exists is left as it is",
+                    lines.0, lines.1
+                )
+            })?;
             let fresh = made.iter().flatten().count();
             (created, existed) = (created + fresh, existed + made.len() - fresh);
             if let Some(wrong) = wrong {
