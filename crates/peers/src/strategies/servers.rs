@@ -9,7 +9,7 @@ mod redis;
 
 use tempfile::TempDir;
 
-/// Without persistence, but for [`Redis::durable`].
+/// Without persistence, unless it is started as durable.
 pub struct Redis(redis::Redis, #[allow(dead_code)] TempDir);
 
 impl Redis {
