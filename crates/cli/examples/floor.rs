@@ -1,23 +1,37 @@
-//! A server that reads and answers `+OK` to every request, and does nothing else: what the system
-//! itself costs. `scripts/bench server` measures it beside the others.
+//! The least that a server can do: reads, answers, and nothing else; what the system itself costs.
+//! `scripts/bench server` measures it beside the others.
+//!
+//!     floor PORT [FILE]
+//!
+//! `LOCK` and `UNLOCK` have a queue a key, without leases, modes, owners or anything that could go wrong;
+//! whatever else is asked is answered with `+OK`. With a file, what was read is written to it and synced before
+//! anything is answered, all of a turn at once.
 
+use std::collections::{HashMap, VecDeque};
+use std::fs::File;
 use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 
 const LISTENER: Token = Token(usize::MAX - 1);
+/// Written before, so that a sync has nothing else to write.
+const FILE_BYTES: u64 = 64 << 20;
 
 fn main() -> std::io::Result<()> {
-    let port = std::env::args().nth(1).and_then(|port| port.parse().ok()).unwrap_or(0);
+    let mut words = std::env::args().skip(1);
+    let port = words.next().and_then(|port| port.parse().ok()).unwrap_or(0);
+    let mut log = words.next().map(Log::new).transpose()?;
     let mut listener = TcpListener::bind(([127, 0, 0, 1], port).into())?;
     let mut poll = Poll::new()?;
     poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
     let mut connections: Vec<Option<TcpStream>> = Vec::new();
     let mut events = Events::with_capacity(1_024);
-    let (mut room, mut answers) = (vec![0; 65_536], Vec::new());
+    let (mut room, mut read, mut locks) = (vec![0; 65_536], Vec::new(), Locks::default());
     loop {
         poll.poll(&mut events, None)?;
+        read.clear();
         for event in &events {
             if event.token() == LISTENER {
                 while let Ok((mut stream, _)) = listener.accept() {
@@ -32,17 +46,112 @@ fn main() -> std::io::Result<()> {
             let Some(stream) = &mut connections[at] else { continue };
             match stream.read(&mut room) {
                 Ok(0) => connections[at] = None,
-                // Each request begins with a star, and these have no other.
                 Ok(count) => {
-                    answers.push((at, room[..count].split(|byte| *byte == b'*').count() - 1));
+                    read.extend_from_slice(&room[..count]);
+                    locks.requests(at, &room[..count]);
                 }
                 Err(_) => {}
             }
         }
-        for (at, count) in answers.drain(..) {
+        if let Some(log) = &mut log {
+            log.write(&read)?;
+        }
+        for (at, answer) in locks.answers.drain(..) {
             if let Some(stream) = &mut connections[at] {
-                drop(stream.write(&b"+OK\r\n".repeat(count)));
+                drop(stream.write(&answer));
             }
         }
+    }
+}
+
+/// Who holds a key, and then who waits for it.
+#[derive(Default)]
+struct Locks {
+    keys: HashMap<Vec<u8>, usize>,
+    queues: Vec<VecDeque<usize>>,
+    token: u64,
+    answers: Vec<(usize, Vec<u8>)>,
+}
+
+impl Locks {
+    /// Whole requests: nobody here sends halves.
+    fn requests(&mut self, from: usize, bytes: &[u8]) {
+        let mut oks = Vec::new();
+        // Each request begins with a star, and these have no other.
+        for request in bytes.split(|byte| *byte == b'*').skip(1) {
+            let mut lines = request.split(|byte| *byte == b'\n');
+            let word = lines.nth(2).unwrap_or_default();
+            let first = lines.nth(1).unwrap_or_default();
+            match word {
+                b"PING\r" => oks.extend(b"+PONG\r\n"),
+                b"LOCK\r" => self.lock(from, first),
+                b"UNLOCK\r" => self.unlock(from, first),
+                _ => oks.extend(b"+OK\r\n"),
+            }
+        }
+        if !oks.is_empty() {
+            self.answers.push((from, oks));
+        }
+    }
+
+    fn lock(&mut self, from: usize, key: &[u8]) {
+        let slot = *self.keys.entry(key.to_vec()).or_insert_with(|| {
+            self.queues.push(VecDeque::new());
+            self.queues.len() - 1
+        });
+        self.queues[slot].push_back(from);
+        if self.queues[slot].len() == 1 {
+            self.grant(slot);
+        }
+    }
+
+    fn unlock(&mut self, from: usize, id: &[u8]) {
+        self.answers.push((from, b":1\r\n".to_vec()));
+        let id = std::str::from_utf8(id).unwrap_or_default();
+        let Some(slot) = id.trim_end().parse().ok().filter(|slot| *slot < self.queues.len()) else {
+            return;
+        };
+        self.queues[slot].pop_front();
+        self.grant(slot);
+    }
+
+    /// An answer as long as that of the real one.
+    fn grant(&mut self, slot: usize) {
+        let Some(to) = self.queues[slot].front() else { return };
+        self.token += 1;
+        let (id, token) = (format!("{slot:022}"), self.token);
+        let answer = format!(
+            "*10\r\n$6\r\nstatus\r\n$7\r\ngranted\r\n$2\r\nid\r\n$22\r\n{id}\r\n$5\r\ntoken\r\n:{token}\r\n\
+             $8\r\nlease_ms\r\n:10000\r\n$9\r\nwaited_ms\r\n:0\r\n"
+        );
+        self.answers.push((*to, answer.into_bytes()));
+    }
+}
+
+struct Log {
+    file: File,
+    end: u64,
+}
+
+impl Log {
+    fn new(path: String) -> std::io::Result<Log> {
+        let mut file = File::create(path)?;
+        for _ in 0..FILE_BYTES >> 20 {
+            file.write_all(&vec![0; 1 << 20])?;
+        }
+        file.sync_all()?;
+        Ok(Log { file, end: 0 })
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        if self.end + bytes.len() as u64 > FILE_BYTES {
+            self.end = 0;
+        }
+        self.file.write_all_at(bytes, self.end)?;
+        self.end += bytes.len() as u64;
+        self.file.sync_data()
     }
 }

@@ -189,11 +189,13 @@ impl Context<'_> {
     pub(crate) fn info(&self) -> String {
         let stats = self.stats(&self.table.lock());
         format!(
-            "# Server\r\nkeylatch_version:{}\r\nprocess_id:{}\r\n# Locks\r\nheld:{}\r\nwaiting:{}\r\n\
-             resources:{}\r\nowners:{}\r\nended_remembered:{}\r\nlast_token:{}\r\ntable_time_ms:{}\r\n\
+            "# Server\r\nkeylatch_version:{}\r\nprocess_id:{}\r\n# Clients\r\nconnected_clients:{}\r\n\
+             # Locks\r\nheld:{}\r\nwaiting:{}\r\nresources:{}\r\nowners:{}\r\n\
+             ended_remembered:{}\r\nlast_token:{}\r\ntable_time_ms:{}\r\n\
              # Tasks\r\ntasks:{}\r\ntask_bytes:{}\r\nclaims_waiting:{}\r\n",
             env!("CARGO_PKG_VERSION"),
             std::process::id(),
+            self.about.connections,
             stats.held,
             stats.waiting,
             stats.resources,
