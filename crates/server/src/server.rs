@@ -22,6 +22,7 @@ use crate::certificates::{Certificates, TlsError};
 use crate::clock::{Clock, wall};
 use crate::config::{Config, ConfigError};
 use crate::listener::{Speaks, enqueue, http, resp};
+use crate::log::channel::tcp::{self, Tcp};
 use crate::log::channel::tls::Tls;
 use crate::log::raft::{Member, Node, NodeError, Start};
 use crate::turn::{FIRST_CONNECTION, Guard, KEEP, Turns};
@@ -146,6 +147,7 @@ impl Server {
         let poll = Poll::new()?;
         let mut listeners = Listeners::bind(&config, &poll)?;
         let waker = Arc::new(Waker::new(poll.registry(), STOP)?);
+        let stop = Stop { told: Arc::default(), reload: Arc::default(), waker };
         // Tokens must not fall back, though everything before may be forgotten.
         let token = wall().as_micros() as u64;
         let hash_seed = rand::rng().next_u64();
@@ -162,21 +164,25 @@ impl Server {
                     .create(dir)
                     .map_err(|error| ServerError::Data { dir: dir.clone(), error })?;
                 if let Some(listener) = listeners.peer.take() {
+                    let tls = peer_tls.map(Arc::new);
                     let member = Member::start(Start {
                         dir: dir.clone(),
                         sizes: config.log,
                         settings: config.settings.clone(),
                         hash_seed,
                         address: listeners.peer_address(&config),
-                        listener,
-                        tls: peer_tls.map(Arc::new),
+                        channel: Arc::new(Tcp { tls: tls.clone() }),
+                        serves: Box::new(tcp::Listener { listener, tls }),
                         join: config.join.clone(),
-                        waker: Arc::clone(&waker),
+                        wake: {
+                            let stop = stop.clone();
+                            Box::new(move || stop.wake())
+                        },
                     })?;
                     let table = member.table();
                     return Server::with(
                         (config, certificates),
-                        (poll, listeners, waker),
+                        (poll, listeners, stop),
                         (Log::Cluster(member), table),
                     );
                 }
@@ -187,13 +193,13 @@ impl Server {
                 (Log::Durable { runtime, node: Box::new(node) }, table)
             }
         };
-        Server::with((config, certificates), (poll, listeners, waker), (log, table))
+        Server::with((config, certificates), (poll, listeners, stop), (log, table))
     }
 
     /// What is the same for all.
     fn with(
         (config, certificates): (Config, Option<Certificates>),
-        (poll, listeners, waker): (Poll, Listeners, Arc<Waker>),
+        (poll, listeners, stop): (Poll, Listeners, Stop),
         (log, table): (Log, Arc<Mutex<Table>>),
     ) -> Result<Server, ServerError> {
         let guard = match &config.access {
@@ -226,7 +232,7 @@ impl Server {
             )?,
             poll,
             listeners,
-            stop: Stop { told: Arc::default(), reload: Arc::default(), waker },
+            stop,
             log,
             table,
             clock,

@@ -58,10 +58,15 @@ async fn talk(channel: &dyn Channel, address: &str) {
     assert!(link.call(&vec![0; MOST_BYTES + 1]).await.is_err(), "more than a frame");
 }
 
+fn serve(listener: std::net::TcpListener, tls: Option<Arc<Tls>>) {
+    let listener = Box::new(tcp::Listener { listener, tls });
+    tokio::spawn(listener.serve(Arc::new(Echo)).unwrap());
+}
+
 async fn tcp() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    tokio::spawn(tcp::serve(listener, None, Arc::new(Echo)));
+    serve(listener, None);
     address
 }
 
@@ -166,9 +171,9 @@ async fn inside_of_tls_only_those_of_the_same_authority_are_heard() {
     let dir = tempfile::tempdir().unwrap();
     let tls = |name: &str| Some(Arc::new(Tls::read(certificate(dir.path(), name)).unwrap()));
     let ours = tls("ours");
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    tokio::spawn(tcp::serve(listener, ours.clone(), Arc::new(Echo)));
+    serve(listener, ours.clone());
     talk(&Tcp { tls: ours.clone() }, &address).await;
     let hello = Hello { cluster: 7, from: 9, to: 1 };
     for stranger in [None, tls("theirs")] {
