@@ -81,7 +81,7 @@ impl Serves for Place {
         Ok(Box::pin(async move {
             // Dropped with this: nobody is there any more.
             let _place = self;
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }))
     }
 }

@@ -63,7 +63,7 @@ fn serve(listener: std::net::TcpListener, tls: Option<Arc<Tls>>) {
     tokio::spawn(listener.serve(Arc::new(Echo)).unwrap());
 }
 
-async fn tcp() -> String {
+fn tcp() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     serve(listener, None);
@@ -72,7 +72,7 @@ async fn tcp() -> String {
 
 #[tokio::test]
 async fn requests_are_answered_and_strangers_refused() {
-    talk(&PLAIN, &tcp().await).await;
+    talk(&PLAIN, &tcp()).await;
     let hub = Hub::default();
     hub.put("one", Arc::new(Echo));
     talk(&hub.channel("nine"), "one").await;
@@ -108,7 +108,7 @@ async fn a_cut_link_carries_nothing_until_it_is_healed() {
 /// Bytes that are no hello, or that claim what they are not, end the connection and nothing else.
 #[tokio::test]
 async fn bytes_that_make_no_sense_end_their_connection_only() {
-    let address = tcp().await;
+    let address = tcp();
     let hello = Hello { cluster: 7, from: 9, to: 1 };
     let good = hello.to_bytes();
     let mut other_version = good.clone();

@@ -132,7 +132,7 @@ async fn another_leader(lead: &Lead, leader: u64) {
     while metrics.borrow_watched().current_leader == Some(leader) {
         if metrics.changed().await.is_err() {
             // Raft has ended, and there will be none.
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 }
