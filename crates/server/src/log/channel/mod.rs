@@ -4,6 +4,7 @@
 //!
 //! - `hello`: who is there, said first on every link.
 //! - `tcp`: links as TCP connections, `tls`: inside of which both show who they are.
+//! - `redis`: links over a Redis at which members meet that cannot reach each other.
 //! - `memory`: links inside of a process, which tests can cut.
 //!
 //! A link carries one request at a time, so nothing can queue up in it: who waits for a reply does not send
@@ -13,6 +14,8 @@
 mod hello;
 #[cfg(test)]
 pub(crate) mod memory;
+#[cfg(feature = "redis")]
+pub(crate) mod redis;
 pub(crate) mod tcp;
 #[cfg(test)]
 mod tests;

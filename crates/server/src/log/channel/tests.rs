@@ -78,6 +78,23 @@ async fn requests_are_answered_and_strangers_refused() {
     talk(&hub.channel("nine"), "one").await;
 }
 
+/// The same over a Redis. A link that was asked for before the other side is there is refused, as elsewhere.
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn requests_are_answered_and_strangers_refused_over_redis() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = super::redis::tests::Running::start(dir.path());
+    let (one, nine) = (server.channel("one"), server.channel("nine"));
+    let hello = Hello { cluster: 7, from: 9, to: 1 };
+    let nobody = nine.connect("one", hello).await;
+    assert!(matches!(nobody, Err(ChannelError::Io(_))));
+    tokio::spawn(Box::new(one).serve(Arc::new(Echo)).unwrap());
+    while nine.connect("one", hello).await.is_err() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    talk(&nine, "one").await;
+}
+
 #[tokio::test]
 async fn nobody_there_is_an_error() {
     let address = {
