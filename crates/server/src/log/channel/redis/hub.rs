@@ -46,6 +46,8 @@ pub(super) struct Shared {
     pub(super) own: String,
     /// There while there is a connection, and we hear what is said to us.
     publisher: watch::Sender<Option<MultiplexedConnection>>,
+    /// Why there is none.
+    why: Mutex<String>,
     /// Sessions that were opened here.
     calls: Mutex<HashMap<u128, mpsc::Sender<Frame>>>,
     /// Sessions that others have opened.
@@ -73,6 +75,7 @@ impl Hub {
             channel,
             own,
             publisher: watch::Sender::new(None),
+            why: Mutex::new("not connected yet".into()),
             calls: Mutex::default(),
             attended: Mutex::default(),
             answers: Mutex::default(),
@@ -120,9 +123,7 @@ impl Shared {
     /// Says something to whoever has this name. An error if nobody hears it; that they do is not said.
     pub(super) async fn publish(&self, to: &str, frame: &Frame) -> io::Result<()> {
         let publisher = self.publisher.borrow().clone();
-        let mut publisher = publisher.ok_or_else(|| {
-            io::Error::new(io::ErrorKind::NotConnected, "there is no connection to Redis")
-        })?;
+        let mut publisher = publisher.ok_or_else(|| self.not_connected())?;
         let mut command = redis::cmd("PUBLISH");
         command.arg(self.name_of(to)).arg(frame.to_bytes());
         let heard: i64 = command.query_async(&mut publisher).await.map_err(io::Error::other)?;
@@ -131,6 +132,19 @@ impl Shared {
             return Err(io::Error::new(io::ErrorKind::ConnectionRefused, text));
         }
         Ok(())
+    }
+
+    /// What is said of it if nothing came of something in time.
+    pub(super) fn late(&self) -> io::Error {
+        match self.publisher.borrow().is_some() {
+            true => io::ErrorKind::TimedOut.into(),
+            false => self.not_connected(),
+        }
+    }
+
+    fn not_connected(&self) -> io::Error {
+        let text = format!("there is no connection to Redis: {}", self.why.lock());
+        io::Error::new(io::ErrorKind::NotConnected, text)
     }
 
     pub(super) fn hang_up(&self, session: u128) {
@@ -149,6 +163,7 @@ impl Shared {
             if self.publisher.send_replace(None).is_some() || was_there {
                 tracing::error!(%error, "members are not reached: there is no connection to Redis");
             }
+            *self.why.lock() = error.to_string();
             was_there = began.elapsed() > SILENT;
             self.calls.lock().clear();
             self.attended.lock().clear();

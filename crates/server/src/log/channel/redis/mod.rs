@@ -69,7 +69,7 @@ impl Channel for Redis {
                 let link: Box<dyn Link> = Box::new(link);
                 Ok((link, welcome))
             };
-            let late = |_| ChannelError::Io(io::ErrorKind::TimedOut.into());
+            let late = |_| ChannelError::Io(self.0.shared.late());
             tokio::time::timeout(HELLO, connecting).await.map_err(late)?
         })
     }

@@ -191,3 +191,23 @@ async fn links_end_with_redis_and_are_made_again_when_it_is_back() {
     let mut link = connect(&two, "one").await;
     assert_eq!(link.call(b"x").await.unwrap(), b"x");
 }
+
+#[tokio::test]
+async fn whoever_is_not_let_in_by_redis_is_told_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let redis = Running::start(dir.path());
+    let url = format!("redis://:wrong@127.0.0.1:{}/0?channel=test", redis.port);
+    let channel = Redis::new(&RedisPeer::parse(&url).unwrap(), "two".into()).unwrap();
+    let since = Instant::now();
+    loop {
+        let Err(error) = channel.connect("one", VISIT).await else { panic!("it was let in") };
+        let text = error.to_string();
+        if text.contains("there is no connection to Redis")
+            && text.contains("invalid username-password")
+        {
+            assert!(!text.contains("wrong@"), "{text}");
+            return;
+        }
+        assert!(since.elapsed() < HANG, "{text}");
+    }
+}
