@@ -33,8 +33,14 @@ pub(crate) struct Cluster {
 
 #[derive(Args, Debug)]
 struct Options {
-    /// The peer address of any member.
-    #[arg(long, value_name = "HOST:PORT", env = "KEYLATCH_PEER", default_value = "127.0.0.1:5627")]
+    /// The peer address of any member; of those that meet at a Redis, its URL with the name of one (&node=NAME).
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        env = "KEYLATCH_PEER",
+        hide_env_values = true,
+        default_value = "127.0.0.1:5627"
+    )]
     peer: String,
     #[command(flatten)]
     tls: PeerTls,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use keylatch_server::{Addresses, Config, Server, TlsFiles};
+use keylatch_server::{Addresses, Config, RedisPeer, Server, TlsFiles};
 use serde::Deserialize;
 
 use crate::cluster::{PeerTls, PeerTlsFile};
@@ -47,8 +47,9 @@ pub(crate) struct Serve {
     /// Where the log and its snapshots are. [default: keylatch in the user's state directory]
     #[arg(long, value_name = "DIR", env = "KEYLATCH_DATA")]
     data: Option<PathBuf>,
-    /// Where other members of a cluster come in. Port 0 picks a free one. Without it the server is alone.
-    #[arg(long, value_name = "HOST:PORT", env = "KEYLATCH_PEER")]
+    /// Where other members of a cluster come in. Port 0 picks a free one. Without it the server is alone. Members
+    /// that cannot reach each other meet at a Redis: redis://[USER:PASSWORD@]HOST/0?channel=NAME&node=NAME.
+    #[arg(long, value_name = "HOST:PORT", env = "KEYLATCH_PEER", hide_env_values = true)]
     peer: Option<String>,
     /// As what other members know the peer address, if not as it is.
     #[arg(long, value_name = "HOST:PORT", env = "KEYLATCH_PEER_ADDRESS", requires = "peer")]
@@ -215,7 +216,10 @@ impl Serve {
             config.http = address("http", text)?;
         }
         if let Some(text) = self.peer.as_ref().or(file.peer.as_ref()) {
-            config.peer = address("peer", text)?;
+            match RedisPeer::is_meant(text) {
+                true => config.peer_redis = Some(RedisPeer::parse(text)?),
+                false => config.peer = address("peer", text)?,
+            }
         }
         config.peer_address = self.peer_address.as_ref().or(file.peer_address.as_ref()).cloned();
         config.peer_tls = self.peer_tls.files(&file.peer_tls)?;
@@ -322,7 +326,10 @@ fn say_hello(addresses: Addresses, config: &Config) {
     let open = format!("{who}{how}");
     let kept = match addresses.peer {
         Some(address) => format!("member of a cluster, peers on {address}\n  {kept}"),
-        None => kept,
+        None => match &config.peer_redis {
+            Some(redis) => format!("member of a cluster, peers meet at {redis}\n  {kept}"),
+            None => kept,
+        },
     };
     let version = env!("CARGO_PKG_VERSION");
     let text = format!(

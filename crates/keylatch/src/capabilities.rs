@@ -10,7 +10,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// The schemes of its URLs, the usual one first.
+    /// The schemes of its URLs, the usual one first; none if it is no URL that opens it.
     pub schemes: &'static [&'static str],
     /// How its URLs look.
     pub url: &'static str,
@@ -157,9 +157,27 @@ const SERVER: Capabilities = Capabilities {
     ..TABLE
 };
 
+const CLUSTER: Capabilities = Capabilities {
+    schemes: &[],
+    url: "cluster::Node",
+    page: "cluster.md",
+    purpose: "a member of a cluster inside of your program",
+    survives: "the crash of a minority of its members",
+    durable: Durable::Yes,
+    clock: "the leader's",
+    cost: "2 entries of the log",
+    feature: Some("cluster"),
+    ..SERVER
+};
+
 impl Capabilities {
     /// Those of every strategy, compiled in or not.
-    pub const ALL: &'static [Capabilities] = &[TABLE, SQLITE, REDIS, POSTGRES, ETCD, SERVER];
+    pub const ALL: &'static [Capabilities] =
+        &[TABLE, SQLITE, REDIS, POSTGRES, ETCD, SERVER, CLUSTER];
+
+    /// Those of a member in this process, which has no URL.
+    #[cfg(feature = "cluster")]
+    pub(crate) const CLUSTER: Capabilities = CLUSTER;
 
     /// Those of the strategy that a URL names; `None` if it names none.
     pub fn of(url: &str) -> Option<&'static Capabilities> {

@@ -34,6 +34,8 @@ mod ask;
 pub mod blocking;
 mod capabilities;
 mod clock;
+#[cfg(feature = "cluster")]
+pub mod cluster;
 mod error;
 mod event;
 mod fence;

@@ -16,7 +16,7 @@ use crate::event::Watch;
 use crate::guard::{Hold, Released};
 use crate::keeper::{self, Keeper};
 use crate::key::IntoKey;
-use crate::strategy::{self, Opened, Pending, Renewed, Strategy, TaskStrategy};
+use crate::strategy::{self, Loss, Opened, Pending, Renewed, Strategy, TaskStrategy};
 use crate::tasks::Tasks;
 
 /// Locks of one place. Clones share everything; a program needs one.
@@ -76,8 +76,25 @@ impl Locks {
     /// To be called inside of a tokio runtime, which then also renews what is held.
     pub async fn connect(url: &str) -> Result<Locks, ConnectError> {
         let capabilities = Capabilities::of(url).ok_or_else(|| strategy::unknown(url))?;
-        let (losses, mut lost) = mpsc::unbounded_channel();
-        let Opened { locks: strategy, tasks } = strategy::connect(url, losses).await?;
+        let (losses, lost) = mpsc::unbounded_channel();
+        let opened = strategy::connect(url, losses).await?;
+        Ok(Locks::over(opened, lost, capabilities))
+    }
+
+    /// Those of a member of a cluster in this process.
+    #[cfg(feature = "cluster")]
+    pub(crate) async fn inside(door: keylatch_server::Door) -> Result<Locks, ConnectError> {
+        let (losses, lost) = mpsc::unbounded_channel();
+        let opened = strategy::enter(door, losses).await?;
+        Ok(Locks::over(opened, lost, &Capabilities::CLUSTER))
+    }
+
+    fn over(
+        opened: Opened,
+        mut lost: mpsc::UnboundedReceiver<Loss>,
+        capabilities: &'static Capabilities,
+    ) -> Locks {
+        let Opened { locks: strategy, tasks } = opened;
         let keeper = Arc::new(Keeper::default());
         let told = Arc::downgrade(&keeper);
         tokio::spawn(async move {
@@ -90,15 +107,7 @@ impl Locks {
         let shown = format!("process {}", std::process::id()).into();
         let releasing = Arc::default();
         let runtime = Handle::current();
-        Ok(Locks(Arc::new(Inner {
-            strategy,
-            tasks,
-            keeper,
-            capabilities,
-            shown,
-            releasing,
-            runtime,
-        })))
+        Locks(Arc::new(Inner { strategy, tasks, keeper, capabilities, shown, releasing, runtime }))
     }
 
     /// What the strategy behind the URL can do and promises.

@@ -144,6 +144,15 @@ pub(crate) async fn connect(
     }
 }
 
+/// A member of a cluster in this process, and where it tells of losses.
+#[cfg(feature = "cluster")]
+pub(crate) async fn enter(
+    door: keylatch_server::Door,
+    losses: mpsc::UnboundedSender<Loss>,
+) -> Result<Opened, ConnectError> {
+    Ok(Opened::whole(server::Server::connect(server::Way::inside(door), losses).await?))
+}
+
 pub(crate) fn unknown(url: &str) -> ConnectError {
     // What stands before the last `@` may be a password.
     let shown = match url.rsplit_once('@') {

@@ -35,6 +35,7 @@ conformance!(
         etcd: Etcd,
         server: Server,
         durable_server: Durable,
+        cluster: Cluster,
     ],
     [
         a_lock_is_exclusive_until_it_is_released,

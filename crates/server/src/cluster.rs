@@ -72,7 +72,7 @@ pub enum ClusterError {
 /// Asks a member, at its peer address.
 #[derive(Clone, Debug)]
 pub struct Visit {
-    /// Where.
+    /// Where: `HOST:PORT`, or a URL of a Redis with the name of the node (`&node=NAME`).
     pub peer: String,
     /// How members know each other, if they do.
     pub tls: Option<TlsFiles>,

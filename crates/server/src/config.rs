@@ -1,10 +1,13 @@
 //! What a server is told when it starts.
 
+mod redis_peer;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use keylatch_table::Settings;
+pub use redis_peer::RedisPeer;
 
 /// How a server runs.
 #[derive(Clone, Debug)]
@@ -19,6 +22,9 @@ pub struct Config {
     pub http: Option<SocketAddr>,
     /// Where other members of the cluster come in; `None` is a server that is alone. Port 0 picks a free one.
     pub peer: Option<SocketAddr>,
+    /// Instead of that, a Redis at which the members meet. This node needs a name there: that in the URL, or
+    /// `peer_address`.
+    pub peer_redis: Option<RedisPeer>,
     /// As what other members know that address, if not as it is.
     pub peer_address: Option<String>,
     /// Members speak inside of TLS, and show each other certificates of the authority in `client_ca`; `None`
@@ -28,6 +34,8 @@ pub struct Config {
     pub join: Vec<String>,
     /// How long a request waits for a leader, unless it says that it waits longer.
     pub leader_wait: Duration,
+    /// Whoever is in this process comes in by [`crate::Door`], so no listener is needed.
+    pub in_process: bool,
     /// Names under which HTTP is answered, beside addresses and `localhost`.
     pub http_hosts: Vec<String>,
     /// An answer over HTTP takes no longer: proxies commonly wait a minute, some half of that. Whoever
@@ -108,10 +116,12 @@ impl Default for Config {
             enqueue: loopback(3721),
             http: loopback(5626),
             peer: None,
+            peer_redis: None,
             peer_address: None,
             peer_tls: None,
             join: Vec::new(),
             leader_wait: Duration::from_secs(3),
+            in_process: false,
             http_hosts: Vec::new(),
             http_answer: Duration::from_secs(20),
             tls: None,
@@ -155,6 +165,29 @@ pub enum ConfigError {
          --insecure"
     )]
     PeerNotLoopback(SocketAddr),
+    /// Not a Redis at which members can meet.
+    #[error("peers at a Redis: {0}")]
+    RedisUrl(String),
+    /// Nobody could call it.
+    #[error(
+        "peers at a Redis: this node has no name there: add &node=NAME to the URL, each node its own"
+    )]
+    RedisWithoutNode,
+    /// What members say could be read, and said by others.
+    #[error(
+        "peers at a Redis: what members say goes over the network in the clear: use rediss://, a Redis on this \
+         machine, or say --insecure"
+    )]
+    RedisExposed,
+    /// There would be nobody to show them to.
+    #[error(
+        "members that meet at a Redis show each other no certificates: leave out --peer-tls-cert, --peer-tls-key \
+         and --peer-tls-ca, and use rediss://"
+    )]
+    RedisWithPeerTls,
+    /// It is not there.
+    #[error("peers at a Redis: this was compiled without the feature `redis` of keylatch-server")]
+    NoRedis,
     /// A member has a log.
     #[error("a member of a cluster needs a data directory: it cannot be ephemeral")]
     PeerWithoutData,
@@ -179,7 +212,7 @@ impl Config {
     /// Whether a server could run so.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let addresses = [self.resp, self.enqueue, self.http];
-        if addresses.iter().all(Option::is_none) {
+        if addresses.iter().all(Option::is_none) && !self.in_process {
             return Err(ConfigError::NoListener);
         }
         let open = |address: &SocketAddr| !address.ip().is_loopback();
@@ -208,10 +241,14 @@ impl Config {
         if self.peer_tls.as_ref().is_some_and(|tls| tls.client_ca.is_none()) {
             return Err(ConfigError::NoClientCa);
         }
-        if self.peer.is_some() && self.data.is_none() {
+        if let Some(redis) = &self.peer_redis {
+            self.validate_redis(redis)?;
+        }
+        let is_member = self.peer.is_some() || self.peer_redis.is_some();
+        if is_member && self.data.is_none() {
             return Err(ConfigError::PeerWithoutData);
         }
-        if self.peer.is_none() && !self.join.is_empty() {
+        if !is_member && !self.join.is_empty() {
             return Err(ConfigError::JoinWithoutPeer);
         }
         if self
@@ -234,6 +271,23 @@ impl Config {
             }
         }
         self.settings.validate().map_err(|error| ConfigError::Settings(error.to_string()))
+    }
+
+    fn validate_redis(&self, redis: &RedisPeer) -> Result<(), ConfigError> {
+        if !cfg!(feature = "redis") {
+            return Err(ConfigError::NoRedis);
+        }
+        if redis.node().is_none() {
+            let name = self.peer_address.clone().ok_or(ConfigError::RedisWithoutNode)?;
+            redis.clone().with_node(name)?;
+        }
+        if redis.is_exposed() && !self.insecure {
+            return Err(ConfigError::RedisExposed);
+        }
+        if self.peer_tls.is_some() {
+            return Err(ConfigError::RedisWithPeerTls);
+        }
+        Ok(())
     }
 }
 

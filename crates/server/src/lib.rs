@@ -24,6 +24,6 @@ mod transport;
 mod turn;
 
 pub use certificates::TlsError;
-pub use config::{Config, ConfigError, LogSizes, TlsFiles};
+pub use config::{Config, ConfigError, LogSizes, RedisPeer, TlsFiles};
 pub use log::NodeError;
-pub use server::{Addresses, Server, ServerError, Stop};
+pub use server::{Addresses, Door, Server, ServerError, Stop};

@@ -1,6 +1,8 @@
 //! The server: its listeners, its loop, and how it is stopped.
 
+mod door;
 mod in_cluster;
+mod reach;
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,6 +27,9 @@ use crate::listener::{Speaks, enqueue, http, resp};
 use crate::log::channel::tls::Tls;
 use crate::log::raft::{Member, Node, NodeError, Start};
 use crate::turn::{FIRST_CONNECTION, Guard, KEEP, Turns};
+use door::Comers;
+pub use door::Door;
+use reach::Reach;
 
 const STOP: Token = Token(0);
 const RESP: Token = Token(1);
@@ -115,6 +120,7 @@ pub struct Server {
     log: Log,
     table: Arc<Mutex<Table>>,
     clock: Clock,
+    comers: Comers,
 }
 
 struct Listeners {
@@ -146,6 +152,7 @@ impl Server {
         let poll = Poll::new()?;
         let mut listeners = Listeners::bind(&config, &poll)?;
         let waker = Arc::new(Waker::new(poll.registry(), STOP)?);
+        let stop = Stop { told: Arc::default(), reload: Arc::default(), waker };
         // Tokens must not fall back, though everything before may be forgotten.
         let token = wall().as_micros() as u64;
         let hash_seed = rand::rng().next_u64();
@@ -161,22 +168,23 @@ impl Server {
                     .mode(0o700)
                     .create(dir)
                     .map_err(|error| ServerError::Data { dir: dir.clone(), error })?;
-                if let Some(listener) = listeners.peer.take() {
+                if let Some(reach) = Reach::open(&mut listeners, &config, peer_tls)? {
+                    let loops = stop.clone();
                     let member = Member::start(Start {
                         dir: dir.clone(),
                         sizes: config.log,
                         settings: config.settings.clone(),
                         hash_seed,
-                        address: listeners.peer_address(&config),
-                        listener,
-                        tls: peer_tls.map(Arc::new),
+                        channel: reach.channel,
+                        serves: reach.serves,
+                        address: reach.address,
                         join: config.join.clone(),
-                        waker: Arc::clone(&waker),
+                        wake: Box::new(move || loops.wake()),
                     })?;
                     let table = member.table();
                     return Server::with(
                         (config, certificates),
-                        (poll, listeners, waker),
+                        (poll, listeners, stop),
                         (Log::Cluster(member), table),
                     );
                 }
@@ -187,13 +195,13 @@ impl Server {
                 (Log::Durable { runtime, node: Box::new(node) }, table)
             }
         };
-        Server::with((config, certificates), (poll, listeners, waker), (log, table))
+        Server::with((config, certificates), (poll, listeners, stop), (log, table))
     }
 
     /// What is the same for all.
     fn with(
         (config, certificates): (Config, Option<Certificates>),
-        (poll, listeners, waker): (Poll, Listeners, Arc<Waker>),
+        (poll, listeners, stop): (Poll, Listeners, Stop),
         (log, table): (Log, Arc<Mutex<Table>>),
     ) -> Result<Server, ServerError> {
         let guard = match &config.access {
@@ -226,10 +234,11 @@ impl Server {
             )?,
             poll,
             listeners,
-            stop: Stop { told: Arc::default(), reload: Arc::default(), waker },
+            stop,
             log,
             table,
             clock,
+            comers: Comers::new(),
         })
     }
 
@@ -252,9 +261,14 @@ impl Server {
         self.stop.clone()
     }
 
+    /// The way in for whoever is in this process.
+    pub fn door(&self) -> Door {
+        Door::new(&self.comers, &self.stop)
+    }
+
     /// Serves until it is stopped.
     pub fn run(self) -> Result<(), ServerError> {
-        let Server { poll, listeners, stop, turns, log, table, clock } = self;
+        let Server { poll, listeners, stop, turns, log, table, clock, comers } = self;
         let mut serving = Serving {
             poll,
             listeners,
@@ -262,6 +276,7 @@ impl Server {
             turns,
             table,
             clock,
+            comers,
             stalled: None,
             in_cluster: matches!(log, Log::Cluster(_)),
             left_at_the_door: None,
@@ -304,12 +319,6 @@ impl Listeners {
         };
         Ok(Listeners { resp, enqueue, http, peer, addresses })
     }
-
-    /// As what other members know this node.
-    fn peer_address(&self, config: &Config) -> String {
-        let bound = || self.addresses.peer.map_or_else(String::new, |bound| bound.to_string());
-        config.peer_address.clone().unwrap_or_else(bound)
-    }
 }
 
 /// A server that runs.
@@ -320,6 +329,8 @@ struct Serving {
     turns: Turns,
     table: Arc<Mutex<Table>>,
     clock: Clock,
+    /// Who comes from inside of this process.
+    comers: Comers,
     /// The log has no room even for what nobody asked for; not before then is it tried again.
     stalled: Option<Instant>,
     in_cluster: bool,
@@ -462,7 +473,12 @@ impl Serving {
                 RESP => resp = true,
                 ENQUEUE => enqueue = true,
                 HTTP => http = true,
-                STOP => {}
+                // The door wakes the loop too.
+                STOP => {
+                    for stream in self.comers.take() {
+                        self.turns.welcome_inside(mio::net::UnixStream::from_std(stream));
+                    }
+                }
                 Token(number) => {
                     let ended = event.is_read_closed() || event.is_error();
                     let readable = event.is_readable() || ended;
@@ -529,6 +545,12 @@ impl Serving {
         let second = Duration::from_millis(LOGGED_EVERY_MS);
         let next = self.table.lock().next_deadline();
         next.map_or(second, |at| self.clock.until(at).min(second))
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.comers.close();
     }
 }
 

@@ -1,4 +1,4 @@
-//! What carries a connection's bytes: the socket itself, or TLS on it. `Connection` reads and writes
+//! What carries a connection's bytes: the socket itself (or a pair of them, for whoever is in this process), or TLS on it. `Connection` reads and writes
 //! through it, and does not know which it is but for the handshake.
 //!
 //! The socket says only once that something is there (edge-triggered readiness). So whatever may
@@ -16,13 +16,16 @@
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
-use mio::net::TcpStream;
+use mio::event::Source;
+use mio::net::{TcpStream, UnixStream};
 use rustls::{ServerConfig, ServerConnection};
 
 use crate::certificates::subject;
 
 pub(crate) enum Transport {
     Plain(TcpStream),
+    /// From inside of this process.
+    Inside(UnixStream),
     Tls(Box<Tls>),
 }
 
@@ -76,16 +79,17 @@ impl Transport {
         Ok(Transport::Tls(Box::new(tls)))
     }
 
-    pub(crate) fn stream(&mut self) -> &mut TcpStream {
+    pub(crate) fn source(&mut self) -> &mut dyn Source {
         match self {
             Transport::Plain(stream) => stream,
+            Transport::Inside(stream) => stream,
             Transport::Tls(tls) => &mut tls.stream,
         }
     }
 
     pub(crate) fn is_handshaking(&self) -> bool {
         match self {
-            Transport::Plain(_) => false,
+            Transport::Plain(_) | Transport::Inside(_) => false,
             Transport::Tls(tls) => tls.session.is_handshaking(),
         }
     }
@@ -93,7 +97,7 @@ impl Transport {
     /// One step of the handshake, and whether it took cryptography.
     pub(crate) fn handshake(&mut self) -> (Shaken, bool) {
         match self {
-            Transport::Plain(_) => (Shaken::Done, false),
+            Transport::Plain(_) | Transport::Inside(_) => (Shaken::Done, false),
             Transport::Tls(tls) => tls.handshake(),
         }
     }
@@ -101,22 +105,15 @@ impl Transport {
     /// Who the other side is, by its certificate.
     pub(crate) fn peer(&self) -> Option<&str> {
         match self {
-            Transport::Plain(_) => None,
+            Transport::Plain(_) | Transport::Inside(_) => None,
             Transport::Tls(tls) => tls.peer.as_deref(),
         }
     }
 
     pub(crate) fn read(&mut self, room: &mut [u8]) -> Incoming {
         match self {
-            Transport::Plain(stream) => loop {
-                return match stream.read(room) {
-                    Ok(0) => Incoming::End,
-                    Ok(count) => Incoming::Bytes(count, count == room.len()),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => Incoming::Nothing,
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                    Err(_) => Incoming::End,
-                };
-            },
+            Transport::Plain(stream) => read_plain(stream, room),
+            Transport::Inside(stream) => read_plain(stream, room),
             Transport::Tls(tls) => tls.read(room),
         }
     }
@@ -125,6 +122,7 @@ impl Transport {
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Transport::Plain(stream) => stream.write(bytes),
+            Transport::Inside(stream) => stream.write(bytes),
             Transport::Tls(tls) => tls.write(bytes),
         }
     }
@@ -132,7 +130,7 @@ impl Transport {
     /// Whether some of what was taken, or of the handshake, has not gone yet.
     pub(crate) fn has_unsent(&self) -> bool {
         match self {
-            Transport::Plain(_) => false,
+            Transport::Plain(_) | Transport::Inside(_) => false,
             Transport::Tls(tls) => tls.session.wants_write(),
         }
     }
@@ -140,7 +138,7 @@ impl Transport {
     /// Sends of that what the socket has room for.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         match self {
-            Transport::Plain(_) => Ok(()),
+            Transport::Plain(_) | Transport::Inside(_) => Ok(()),
             Transport::Tls(tls) => tls.flush(),
         }
     }
@@ -152,6 +150,18 @@ impl Transport {
             tls.session.send_close_notify();
             drop(tls.flush());
         }
+    }
+}
+
+fn read_plain(stream: &mut impl Read, room: &mut [u8]) -> Incoming {
+    loop {
+        return match stream.read(room) {
+            Ok(0) => Incoming::End,
+            Ok(count) => Incoming::Bytes(count, count == room.len()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Incoming::Nothing,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(_) => Incoming::End,
+        };
     }
 }
 

@@ -477,7 +477,7 @@ impl Turns {
     /// A connection that only listens from now on is not this thread's any more.
     fn hand_over(&mut self, at: usize, last: Option<String>) {
         let mut connection = self.connections.remove(at);
-        drop(self.registry.deregister(connection.transport.stream()));
+        drop(self.registry.deregister(connection.transport.source()));
         connection.out().extend_from_slice(http::EVENTS_HEAD);
         let (transport, unsent) = connection.into_parts();
         self.feed.listen(transport, &unsent, last);
@@ -566,7 +566,7 @@ impl Turns {
                     false => Interest::READABLE,
                 };
                 let token = Token(at + FIRST_CONNECTION);
-                if self.registry.reregister(connection.transport.stream(), token, interest).is_err()
+                if self.registry.reregister(connection.transport.source(), token, interest).is_err()
                 {
                     self.close(at);
                 }

@@ -2,6 +2,7 @@
 #![allow(dead_code)] // every test file uses some of it
 
 pub(crate) mod authority;
+pub(crate) mod cluster;
 pub(crate) mod etcd;
 pub(crate) mod postgres;
 pub(crate) mod redis;
@@ -32,14 +33,25 @@ pub(crate) enum Place {
     Etcd,
     Server,
     Durable,
+    /// Three members in this process; the locks are those of one that does not lead.
+    Cluster,
 }
 
 /// Runs a test in a place of its own.
 pub(crate) fn run<F: Future<Output = ()>>(place: Place, test: impl FnOnce(Locks) -> F) {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.unwrap();
+    if let Place::Cluster = place {
+        return runtime.block_on(async {
+            let cluster = cluster::Three::start().await;
+            let locks = cluster.nodes[2].locks();
+            tokio::time::timeout(HANG, test(locks)).await.expect("a test that hangs");
+            cluster.stop().await;
+        });
+    }
     with_url(place, |url| {
-        runtime.unwrap().block_on(async {
+        runtime.block_on(async {
             let locks = Locks::connect(url).await.unwrap();
             tokio::time::timeout(HANG, test(locks)).await.expect("a test that hangs");
         });
@@ -57,6 +69,7 @@ pub(crate) fn with_url(place: Place, test: impl FnOnce(&str)) {
         Place::Etcd => test(&Etcd::start(dir.path()).url()),
         Place::Server => test(&Running::start(None, None).url()),
         Place::Durable => test(&Running::start(Some(dir.path()), None).url()),
+        Place::Cluster => panic!("a member in this process has no URL"),
     }
 }
 

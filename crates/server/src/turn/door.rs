@@ -1,14 +1,15 @@
 //! How connections come: accepted, and inside of TLS after a handshake.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use mio::net::{TcpListener, TcpStream};
+use keylatch_table::Text;
+use mio::net::{TcpListener, TcpStream, UnixStream};
 use mio::{Interest, Token};
 
 use super::{FIRST_CONNECTION, Turns};
 use crate::connection::{Connection, ConnectionId};
-use crate::listener::Speaks;
+use crate::listener::{Speaks, resp};
 use crate::transport::{Shaken, Transport};
 
 impl Turns {
@@ -44,12 +45,6 @@ impl Turns {
             return;
         }
         drop(stream.set_nodelay(true));
-        let entry = self.connections.vacant_entry();
-        let token = Token(entry.key() + FIRST_CONNECTION);
-        if let Err(error) = self.registry.register(&mut stream, token, Interest::READABLE) {
-            tracing::warn!(%error, "a connection could not be registered");
-            return;
-        }
         let transport = match certificates {
             None => Transport::Plain(stream),
             Some(certificates) => match Transport::tls(stream, certificates.config()) {
@@ -57,10 +52,27 @@ impl Turns {
                 Err(error) => return tracing::warn!(%error, "TLS could not begin"),
             },
         };
+        self.take_in(transport, speaks, address.to_string().into(), address.ip());
+    }
+
+    /// Somebody of this process, for whom there is always room.
+    pub(crate) fn welcome_inside(&mut self, stream: UnixStream) {
+        let speaks = Speaks::Resp(resp::Session::default());
+        let shown = format!("process {}", std::process::id()).into();
+        self.take_in(Transport::Inside(stream), speaks, shown, Ipv4Addr::LOCALHOST.into());
+    }
+
+    fn take_in(&mut self, mut transport: Transport, speaks: Speaks, shown: Text, address: IpAddr) {
+        let entry = self.connections.vacant_entry();
+        let token = Token(entry.key() + FIRST_CONNECTION);
+        let registered = self.registry.register(transport.source(), token, Interest::READABLE);
+        if let Err(error) = registered {
+            tracing::warn!(%error, "a connection could not be registered");
+            return;
+        }
         self.last += 1;
         let id = ConnectionId { at: entry.key(), number: self.last };
-        let shown = address.to_string().into();
-        entry.insert(Connection::new(id, transport, speaks, shown, address.ip()));
+        entry.insert(Connection::new(id, transport, speaks, shown, address));
     }
 
     /// Goes on with the handshake of a connection. True if that took cryptography.

@@ -36,7 +36,7 @@ impl Turns {
     pub(super) fn close(&mut self, at: usize) {
         let mut connection = self.connections.remove(at);
         connection.transport.say_goodbye();
-        drop(self.registry.deregister(connection.transport.stream()));
+        drop(self.registry.deregister(connection.transport.source()));
         let (waiting, held) = (connection.waiting, connection.held);
         let alone = self.outbox.leave(connection.id, waiting, held);
         if !alone.is_empty() {

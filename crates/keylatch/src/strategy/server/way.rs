@@ -19,6 +19,10 @@ const CONNECT: Duration = Duration::from_secs(2);
 pub(super) const BACK_OFF: (Duration, Duration) =
     (Duration::from_millis(50), Duration::from_secs(1));
 
+/// What a server of this process is called.
+#[cfg(feature = "cluster")]
+const WITHIN: &str = "the member in this process";
+
 /// Where the server is, and who we are there.
 #[derive(Clone)]
 pub(crate) struct Way {
@@ -28,6 +32,9 @@ pub(crate) struct Way {
     token: Option<Token>,
     #[cfg(feature = "tls")]
     tls: Option<Tls>,
+    /// The server is in this process, and this is its door; then there is no address.
+    #[cfg(feature = "cluster")]
+    door: Option<keylatch_server::Door>,
 }
 
 /// A connection.
@@ -35,6 +42,8 @@ pub(super) enum Stream {
     Plain(TcpStream),
     #[cfg(feature = "tls")]
     Tls(Box<tokio_rustls::client::TlsStream<TcpStream>>),
+    #[cfg(feature = "cluster")]
+    Inside(tokio::net::UnixStream),
 }
 
 /// One end of it each.
@@ -44,7 +53,13 @@ pub(super) type Halves<'a> =
 impl Stream {
     /// Whether something that was written may stay here until it is flushed.
     pub(super) fn holds_back(&self) -> bool {
-        !matches!(self, Stream::Plain(_))
+        match self {
+            Stream::Plain(_) => false,
+            #[cfg(feature = "tls")]
+            Stream::Tls(_) => true,
+            #[cfg(feature = "cluster")]
+            Stream::Inside(_) => false,
+        }
     }
 
     pub(super) fn split(&mut self) -> Halves<'_> {
@@ -56,6 +71,11 @@ impl Stream {
             #[cfg(feature = "tls")]
             Stream::Tls(stream) => {
                 let (reader, writer) = tokio::io::split(stream);
+                (Box::new(reader), Box::new(writer))
+            }
+            #[cfg(feature = "cluster")]
+            Stream::Inside(stream) => {
+                let (reader, writer) = stream.split();
                 (Box::new(reader), Box::new(writer))
             }
         }
@@ -102,11 +122,36 @@ impl Way {
             token,
             #[cfg(feature = "tls")]
             tls: None,
+            #[cfg(feature = "cluster")]
+            door: None,
         })
+    }
+
+    /// To a server of this process.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn inside(door: keylatch_server::Door) -> Way {
+        Way {
+            addresses: Vec::new(),
+            next: 0,
+            token: None,
+            #[cfg(feature = "tls")]
+            tls: None,
+            door: Some(door),
+        }
     }
 
     /// The first address that answers and takes us.
     pub(super) async fn connect(&mut self) -> Result<Stream, ConnectError> {
+        #[cfg(feature = "cluster")]
+        if let Some(door) = &self.door {
+            let stream = door.connect().and_then(tokio::net::UnixStream::from_std);
+            let mut stream =
+                Stream::Inside(stream.map_err(|error| unreachable_error(WITHIN, error))?);
+            let greeted = tokio::time::timeout(CONNECT, hello::greet(&mut stream, None)).await;
+            let greeted = greeted.map_err(|_| unreachable_error(WITHIN, "no answer"))?;
+            greeted.map_err(|unwelcome| explain(WITHIN, &stream, unwelcome))?;
+            return Ok(stream);
+        }
         #[cfg(feature = "tls")]
         let connector = match &self.tls {
             Some(tls) => Some(tls.connector().await.map_err(ConnectError::Configuration)?),

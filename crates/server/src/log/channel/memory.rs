@@ -8,7 +8,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
-use super::{Answers, Channel, ChannelError, Connecting, Hello, Link, MOST_BYTES};
+use super::{Answers, Channel, ChannelError, Connecting, Hello, Link, MOST_BYTES, Serves};
 
 /// Everyone who can be reached.
 #[derive(Clone, Default)]
@@ -27,6 +27,12 @@ pub(crate) struct Memory {
     own: String,
 }
 
+/// Where the node at an address is called.
+pub(crate) struct Place {
+    hub: Hub,
+    own: String,
+}
+
 struct MemoryLink {
     hub: Hub,
     own: String,
@@ -37,6 +43,10 @@ struct MemoryLink {
 impl Hub {
     pub(crate) fn channel(&self, own: &str) -> Memory {
         Memory { hub: self.clone(), own: own.into() }
+    }
+
+    pub(crate) fn place(&self, own: &str) -> Place {
+        Place { hub: self.clone(), own: own.into() }
     }
 
     pub(crate) fn put(&self, address: &str, answers: Arc<dyn Answers>) {
@@ -62,6 +72,23 @@ impl Hub {
             true => Err(io::ErrorKind::ConnectionReset.into()),
             false => Ok(()),
         }
+    }
+}
+
+impl Serves for Place {
+    fn serve(self: Box<Self>, answers: Arc<dyn Answers>) -> io::Result<BoxFuture<'static, ()>> {
+        self.hub.put(&self.own, answers);
+        Ok(Box::pin(async move {
+            // Dropped with this: nobody is there any more.
+            let _place = self;
+            std::future::pending::<()>().await;
+        }))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.hub.0.lock().answers.remove(&self.own);
     }
 }
 

@@ -1,8 +1,10 @@
 //! How members of a cluster reach each other: requests and replies as bytes, whatever carries them. What
-//! they mean is not known here.
+//! they mean is not known here. A kind of channel is a `Channel` that calls others and a `Serves` where
+//! others call; a member is given both and does not know of which kind they are.
 //!
 //! - `hello`: who is there, said first on every link.
 //! - `tcp`: links as TCP connections, `tls`: inside of which both show who they are.
+//! - `redis`: links over a Redis at which members meet that cannot reach each other.
 //! - `memory`: links inside of a process, which tests can cut.
 //!
 //! A link carries one request at a time, so nothing can queue up in it: who waits for a reply does not send
@@ -12,6 +14,8 @@
 mod hello;
 #[cfg(test)]
 pub(crate) mod memory;
+#[cfg(feature = "redis")]
+pub(crate) mod redis;
 pub(crate) mod tcp;
 #[cfg(test)]
 mod tests;
@@ -51,6 +55,13 @@ pub(crate) trait Channel: Send + Sync + 'static {
 pub(crate) trait Link: Send + Sync {
     /// One request, one reply. After an error, or if the future is dropped, the link is of no use.
     fn call<'a>(&'a mut self, request: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>, ChannelError>>;
+}
+
+/// Where a node is called.
+pub(crate) trait Serves: Send + 'static {
+    /// What is returned answers everyone who comes, until it is dropped. Called on the runtime that it is to
+    /// run on.
+    fn serve(self: Box<Self>, answers: Arc<dyn Answers>) -> io::Result<BoxFuture<'static, ()>>;
 }
 
 /// What answers at the other end.

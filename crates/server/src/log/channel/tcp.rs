@@ -9,10 +9,11 @@ use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 
 use super::hello::{self, HELLO_BYTES, WELCOME_BYTES};
 use super::tls::Tls;
-use super::{Answers, Channel, ChannelError, Connecting, Hello, Link, MOST_BYTES, Refusal};
+use super::{Answers, Channel, ChannelError, Connecting, Hello, Link, MOST_BYTES, Refusal, Serves};
 
 /// Links that others may have to us: some four a member, and what comes and goes.
 const LINKS: usize = 256;
@@ -23,6 +24,12 @@ const KEEP: usize = 256 * 1024;
 
 pub(crate) struct Tcp {
     /// Both show a certificate, or none does.
+    pub(crate) tls: Option<Arc<Tls>>,
+}
+
+/// Where TCP connections come in.
+pub(crate) struct Listener {
+    pub(crate) listener: std::net::TcpListener,
     pub(crate) tls: Option<Arc<Tls>>,
 }
 
@@ -71,10 +78,20 @@ impl Link for TcpLink {
     }
 }
 
-/// Answers everyone who comes, until it is dropped.
-pub(crate) async fn serve(listener: TcpListener, tls: Option<Arc<Tls>>, answers: Arc<dyn Answers>) {
+impl Serves for Listener {
+    fn serve(self: Box<Self>, answers: Arc<dyn Answers>) -> io::Result<BoxFuture<'static, ()>> {
+        self.listener.set_nonblocking(true)?;
+        let listener = TcpListener::from_std(self.listener)?;
+        Ok(Box::pin(accept(listener, self.tls, answers)))
+    }
+}
+
+async fn accept(listener: TcpListener, tls: Option<Arc<Tls>>, answers: Arc<dyn Answers>) {
     let links = Arc::new(Semaphore::new(LINKS));
+    // Dropped with this, and with it the links.
+    let mut attended = JoinSet::new();
     loop {
+        while attended.try_join_next().is_some() {}
         let stream = match listener.accept().await {
             Ok((stream, _)) => {
                 drop(stream.set_nodelay(true));
@@ -88,7 +105,7 @@ pub(crate) async fn serve(listener: TcpListener, tls: Option<Arc<Tls>>, answers:
         };
         let (answers, place) = (Arc::clone(&answers), Arc::clone(&links).try_acquire_owned());
         let tls = tls.clone();
-        tokio::spawn(async move {
+        attended.spawn(async move {
             let ended = match (place, tls) {
                 // There is no room even for finding out who it is.
                 (Err(_), _) => Ok(()),

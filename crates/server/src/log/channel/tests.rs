@@ -58,19 +58,41 @@ async fn talk(channel: &dyn Channel, address: &str) {
     assert!(link.call(&vec![0; MOST_BYTES + 1]).await.is_err(), "more than a frame");
 }
 
-async fn tcp() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+fn serve(listener: std::net::TcpListener, tls: Option<Arc<Tls>>) {
+    let listener = Box::new(tcp::Listener { listener, tls });
+    tokio::spawn(listener.serve(Arc::new(Echo)).unwrap());
+}
+
+fn tcp() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    tokio::spawn(tcp::serve(listener, None, Arc::new(Echo)));
+    serve(listener, None);
     address
 }
 
 #[tokio::test]
 async fn requests_are_answered_and_strangers_refused() {
-    talk(&PLAIN, &tcp().await).await;
+    talk(&PLAIN, &tcp()).await;
     let hub = Hub::default();
     hub.put("one", Arc::new(Echo));
     talk(&hub.channel("nine"), "one").await;
+}
+
+/// The same over a Redis. A link that was asked for before the other side is there is refused, as elsewhere.
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn requests_are_answered_and_strangers_refused_over_redis() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = super::redis::tests::Running::start(dir.path());
+    let (one, nine) = (server.channel("one"), server.channel("nine"));
+    let hello = Hello { cluster: 7, from: 9, to: 1 };
+    let nobody = nine.connect("one", hello).await;
+    assert!(matches!(nobody, Err(ChannelError::Io(_))));
+    tokio::spawn(Box::new(one).serve(Arc::new(Echo)).unwrap());
+    while nine.connect("one", hello).await.is_err() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    talk(&nine, "one").await;
 }
 
 #[tokio::test]
@@ -103,7 +125,7 @@ async fn a_cut_link_carries_nothing_until_it_is_healed() {
 /// Bytes that are no hello, or that claim what they are not, end the connection and nothing else.
 #[tokio::test]
 async fn bytes_that_make_no_sense_end_their_connection_only() {
-    let address = tcp().await;
+    let address = tcp();
     let hello = Hello { cluster: 7, from: 9, to: 1 };
     let good = hello.to_bytes();
     let mut other_version = good.clone();
@@ -166,9 +188,9 @@ async fn inside_of_tls_only_those_of_the_same_authority_are_heard() {
     let dir = tempfile::tempdir().unwrap();
     let tls = |name: &str| Some(Arc::new(Tls::read(certificate(dir.path(), name)).unwrap()));
     let ours = tls("ours");
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    tokio::spawn(tcp::serve(listener, ours.clone(), Arc::new(Echo)));
+    serve(listener, ours.clone());
     talk(&Tcp { tls: ours.clone() }, &address).await;
     let hello = Hello { cluster: 7, from: 9, to: 1 };
     for stranger in [None, tls("theirs")] {

@@ -4,13 +4,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use openraft::alias::WatchReceiverOf;
 use openraft::async_runtime::watch::WatchReceiver;
+use openraft::metrics::RaftServerMetrics;
 
 use super::desk::{Desk, Outgoing, Told, Wanted};
 use super::lead::Lead;
 use super::message::{self, Led, Request};
 use super::peers::Line;
-use super::types::Stamp;
+use super::types::{Stamp, Types};
 
 /// How long the leader may take to answer before it is asked again.
 const WITHIN: Duration = Duration::from_secs(5);
@@ -18,6 +20,8 @@ const WITHIN: Duration = Duration::from_secs(5);
 const ARRIVES: Duration = Duration::from_secs(5);
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(20);
+
+type Metrics = WatchReceiverOf<Types, RaftServerMetrics<Types>>;
 
 pub(crate) struct Carry {
     lead: Arc<Lead>,
@@ -33,18 +37,20 @@ impl Carry {
     pub(crate) async fn run(mut self) {
         // How often the present thing was tried.
         let mut tries = (0, 0);
+        // One for all of them: a new one would take what it sees first for a change.
+        let mut metrics = self.lead.raft.server_metrics();
         loop {
             if !self.desk.has_any() {
                 self.desk.changed.notified().await;
                 continue;
             }
             let Some(leader) = self.lead.leader() else {
-                self.something_new(PAUSE * 5).await;
+                self.something_new(&mut metrics, PAUSE * 5).await;
                 continue;
             };
             let here = leader == self.lead.peers.identity.node;
             if here && !self.lead.leads() {
-                self.something_new(PAUSE).await;
+                self.something_new(&mut metrics, PAUSE).await;
                 continue;
             }
             let Some(out) = self.desk.take_up() else { continue };
@@ -68,7 +74,7 @@ impl Carry {
                 }
                 (why, _) => {
                     tracing::debug!(?why, "the leader is asked again");
-                    self.something_new(PAUSE).await;
+                    self.something_new(&mut metrics, PAUSE).await;
                 }
             }
         }
@@ -85,10 +91,9 @@ impl Carry {
     }
 
     /// Waits for another leader, for another thing to carry, or for this long.
-    async fn something_new(&self, within: Duration) {
-        let mut metrics = self.lead.raft.server_metrics();
+    async fn something_new(&self, metrics: &mut Metrics, within: Duration) {
         tokio::select! {
-            _ = metrics.changed() => {}
+            Ok(()) = metrics.changed() => {}
             () = self.desk.changed.notified() => {}
             () = self.lead.ready.notified() => {}
             () = tokio::time::sleep(within) => {}
@@ -126,7 +131,8 @@ async fn another_leader(lead: &Lead, leader: u64) {
     let mut metrics = lead.raft.server_metrics();
     while metrics.borrow_watched().current_leader == Some(leader) {
         if metrics.changed().await.is_err() {
-            return;
+            // Raft has ended, and there will be none.
+            std::future::pending::<()>().await;
         }
     }
 }

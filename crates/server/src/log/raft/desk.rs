@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use keylatch_table::{Applied, Command};
-use mio::Waker;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -37,8 +36,11 @@ pub(crate) enum Told {
 /// Outcomes that may wait for the loop; more, and entries are not applied until it has caught up.
 const MOST: usize = 1_024;
 
+/// Wakes the loop: there is something to take.
+pub(crate) type Wake = Box<dyn Fn() + Send + Sync>;
+
 pub(crate) struct Desk {
-    waker: Arc<Waker>,
+    wake: Wake,
     told: Mutex<VecDeque<Told>>,
     /// The loop has taken what it was told.
     taken: Notify,
@@ -65,9 +67,9 @@ pub(super) enum Wanted {
 }
 
 impl Desk {
-    pub(crate) fn new(waker: Arc<Waker>) -> Desk {
+    pub(crate) fn new(wake: Wake) -> Desk {
         Desk {
-            waker,
+            wake,
             told: Mutex::default(),
             taken: Notify::new(),
             out: Mutex::default(),
@@ -161,8 +163,8 @@ impl Desk {
         if settled {
             self.changed.notify_one();
         }
-        if first && let Err(error) = self.waker.wake() {
-            tracing::error!(%error, "the server could not be woken");
+        if first {
+            (self.wake)();
         }
     }
 

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use openraft::async_runtime::watch::WatchReceiver;
+use tokio::time::Instant;
 
 use super::NodeError;
 use super::lead::Lead;

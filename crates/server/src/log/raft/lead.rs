@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use keylatch_table::{Answer, Command, Query, Settings, Table};
 use openraft::async_runtime::watch::WatchReceiver;
@@ -17,6 +17,7 @@ use openraft::raft::ReadPolicy;
 use openraft::{BasicNode, ChangeMembers, Instant as _, ServerState};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::bytes;
 use super::machine::Machine;

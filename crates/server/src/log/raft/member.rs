@@ -1,25 +1,27 @@
-//! A member of a cluster: Raft on a thread of its own, so that heartbeats go on while the loop serves
+//! A member of a cluster: Raft, mostly on a thread of its own, so that heartbeats go on while the loop serves
 //! connections, and the loop while Raft waits for a disk or for others. The two meet at the desk.
+//!
+//! How members reach each other is not known here: a member is given a channel and a place where it is called.
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use keylatch_table::{Settings, Table};
-use mio::Waker;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::{BasicNode, Config, SnapshotPolicy};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
 
 use super::NodeError;
 use super::carry::Carry;
-use super::desk::{Desk, Told};
+use super::desk::{Desk, Told, Wake};
 use super::identity::Identity;
 use super::join;
 use super::lead::Lead;
@@ -31,8 +33,10 @@ use super::service::Service;
 use super::types::Raft;
 use crate::clock::Clock;
 use crate::config::LogSizes;
-use crate::log::channel::tcp::{self, Tcp};
-use crate::log::channel::tls::Tls;
+use crate::log::channel::{Channel, Serves};
+
+#[cfg(test)]
+mod tests;
 
 /// What a member needs to start.
 pub(crate) struct Start {
@@ -40,15 +44,15 @@ pub(crate) struct Start {
     pub(crate) sizes: LogSizes,
     pub(crate) settings: Settings,
     pub(crate) hash_seed: u64,
-    /// Where others come in, and as what they know it.
-    pub(crate) listener: TcpListener,
+    /// How others are called.
+    pub(crate) channel: Arc<dyn Channel>,
+    /// Where others call, and as what they know it.
+    pub(crate) serves: Box<dyn Serves>,
     pub(crate) address: String,
-    /// How members know each other.
-    pub(crate) tls: Option<Arc<Tls>>,
     /// Members to ask, if this node is to join them.
     pub(crate) join: Vec<String>,
     /// Wakes the loop.
-    pub(crate) waker: Arc<Waker>,
+    pub(crate) wake: Wake,
 }
 
 /// A member that runs.
@@ -57,6 +61,7 @@ pub(crate) struct Member {
     table: Arc<Mutex<Table>>,
     clock: Clock,
     orders: mpsc::UnboundedSender<Order>,
+    /// Its own, if it was not given to somebody else's runtime.
     thread: Option<JoinHandle<()>>,
 }
 
@@ -77,12 +82,9 @@ const ELECTION_MS: (u64, u64) = (300, 500);
 const KEEP_ENTRIES: u64 = 500;
 
 impl Member {
-    /// Starts it: its own state is there when this returns, a leader perhaps not yet.
+    /// Starts it on a thread of its own: its own state is there when this returns, a leader perhaps not yet.
     pub(crate) fn start(start: Start) -> Result<Member, NodeError> {
-        let desk = Arc::new(Desk::new(Arc::clone(&start.waker)));
-        let (orders, taken) = mpsc::unbounded_channel();
         let (opened, open) = std::sync::mpsc::channel();
-        let at_desk = Arc::clone(&desk);
         let thread = std::thread::Builder::new().name("raft".into()).spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime = match runtime {
@@ -90,19 +92,32 @@ impl Member {
                 Err(error) => return drop(opened.send(Err(NodeError::Io(error)))),
             };
             runtime.block_on(async move {
-                match Running::open(start, at_desk).await {
+                match Member::open(start).await {
                     Err(error) => drop(opened.send(Err(error))),
-                    Ok(running) => {
-                        let lead = &running.lead;
-                        drop(opened.send(Ok((Arc::clone(&lead.table), lead.clock.clone()))));
-                        running.run(taken).await;
+                    Ok((member, life)) => {
+                        drop(opened.send(Ok(member)));
+                        life.await;
                     }
                 }
             });
         })?;
         let gone = |_| NodeError::Failed("its thread has ended".into());
-        let (table, clock) = open.recv().map_err(gone)??;
-        Ok(Member { desk, table, clock, orders, thread: Some(thread) })
+        let mut member = open.recv().map_err(gone)??;
+        member.thread = Some(thread);
+        Ok(member)
+    }
+
+    /// The same on the runtime that this is called on: a member, and its life, which somebody has to await
+    /// there. It ends some time after the member is dropped. If it is dropped before, that is the end of
+    /// everything the member does, as if it had been killed.
+    pub(crate) async fn open(
+        start: Start,
+    ) -> Result<(Member, impl Future<Output = ()> + Send + 'static), NodeError> {
+        let (orders, taken) = mpsc::unbounded_channel();
+        let running = Running::open(start).await?;
+        let (desk, lead) = (Arc::clone(&running.desk), &running.lead);
+        let (table, clock) = (Arc::clone(&lead.table), lead.clock.clone());
+        Ok((Member { desk, table, clock, orders, thread: None }, running.run(taken)))
     }
 
     pub(crate) fn table(&self) -> Arc<Mutex<Table>> {
@@ -134,21 +149,19 @@ impl Drop for Member {
     }
 }
 
-/// What is on the thread.
+/// What is awaited.
 struct Running {
     lead: Arc<Lead>,
     desk: Arc<Desk>,
-    listener: tokio::net::TcpListener,
-    tls: Option<Arc<Tls>>,
-    dir: PathBuf,
+    serving: BoxFuture<'static, ()>,
     join: Vec<String>,
     snapshot_bytes: u64,
 }
 
 impl Running {
-    async fn open(start: Start, desk: Arc<Desk>) -> Result<Running, NodeError> {
-        let Start { dir, sizes, settings, hash_seed, listener, address, tls, join, .. } = start;
-        let channel = Arc::new(Tcp { tls: tls.clone() });
+    async fn open(start: Start) -> Result<Running, NodeError> {
+        let Start { dir, sizes, settings, hash_seed, channel, serves, address, join, wake } = start;
+        let desk = Arc::new(Desk::new(wake));
         let Files { log, machine, is_new } = open_files(&dir, sizes, &settings, hash_seed)?;
         let identity = match Identity::read(&dir)? {
             Some(identity) => identity,
@@ -176,22 +189,22 @@ impl Running {
             let members = BTreeMap::from([(identity.node, BasicNode { addr: address.clone() })]);
             raft.initialize(members).await.map_err(|error| failed(&error))?;
         }
-        listener.set_nonblocking(true)?;
-        let listener = tokio::net::TcpListener::from_std(listener)?;
         let lead = Lead::new(raft, peers, log, machine, clock, leads, settings, address);
         let (lead, snapshot_bytes) = (Arc::new(lead), sizes.snapshot_bytes);
-        Ok(Running { lead, desk, listener, tls, dir, join, snapshot_bytes })
+        let serving = serves.serve(Arc::new(Service::new(Arc::clone(&lead), dir)))?;
+        Ok(Running { lead, desk, serving, join, snapshot_bytes })
     }
 
     async fn run(self, mut orders: mpsc::UnboundedReceiver<Order>) {
-        let Running { lead, desk, listener, tls, dir, join, snapshot_bytes } = self;
-        let service = Arc::new(Service::new(Arc::clone(&lead), dir));
-        tokio::spawn(tcp::serve(listener, tls, service));
-        tokio::spawn(Arc::clone(&lead).run());
-        tokio::spawn(Carry::new(Arc::clone(&lead), Arc::clone(&desk)).run());
-        tokio::spawn(tend(Arc::clone(&lead), snapshot_bytes));
-        tokio::spawn(join::announce(Arc::clone(&lead), join));
-        tokio::spawn(watch(Arc::clone(&lead), desk));
+        let Running { lead, desk, serving, join, snapshot_bytes } = self;
+        // They end when this does: the runtime may be somebody else's, and go on.
+        let mut tasks = JoinSet::new();
+        tasks.spawn(serving);
+        tasks.spawn(Arc::clone(&lead).run());
+        tasks.spawn(Carry::new(Arc::clone(&lead), Arc::clone(&desk)).run());
+        tasks.spawn(tend(Arc::clone(&lead), snapshot_bytes));
+        tasks.spawn(join::announce(Arc::clone(&lead), join));
+        tasks.spawn(watch(Arc::clone(&lead), desk));
         while let Some(order) = orders.recv().await {
             match order {
                 Order::HandOver(done) => {

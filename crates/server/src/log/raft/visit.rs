@@ -7,7 +7,11 @@ use super::bytes::{BadBytes, Reader};
 use super::join::VISITOR;
 use super::message::{self, Led, Request};
 use crate::cluster::{ClusterError, Fingerprint, Status, Visit};
+#[cfg(feature = "redis")]
+use crate::config::{ConfigError, RedisPeer};
 use crate::log::channel::Channel;
+#[cfg(feature = "redis")]
+use crate::log::channel::redis::Redis;
 use crate::log::channel::tcp::Tcp;
 use crate::log::channel::tls::Tls;
 
@@ -16,12 +20,18 @@ const WITHIN: Duration = Duration::from_secs(30);
 
 /// How the cluster looks from the member at this peer address.
 pub(crate) fn status(at: &Visit) -> Result<Status, ClusterError> {
-    block_on(ask(at, &at.peer, &Request::Status, message::read_status))
+    block_on(async {
+        let (channel, address) = reach(at)?;
+        ask(&*channel, &address, &Request::Status, message::read_status).await
+    })
 }
 
 /// The table of the member at this peer address, in short.
 pub(crate) fn fingerprint(at: &Visit) -> Result<Fingerprint, ClusterError> {
-    block_on(ask(at, &at.peer, &Request::Fingerprint, message::read_fingerprint))
+    block_on(async {
+        let (channel, address) = reach(at)?;
+        ask(&*channel, &address, &Request::Fingerprint, message::read_fingerprint).await
+    })
 }
 
 /// Has the leader take a node out.
@@ -41,10 +51,11 @@ fn block_on<T>(asking: impl Future<Output = Result<T, ClusterError>>) -> Result<
 
 /// Asks whoever leads, as the member that is visited knows.
 async fn ask_leader(at: &Visit, request: &Request) -> Result<(), ClusterError> {
-    let status = ask(at, &at.peer, &Request::Status, message::read_status).await?;
+    let (channel, address) = reach(at)?;
+    let status = ask(&*channel, &address, &Request::Status, message::read_status).await?;
     let leads = |member: &&crate::cluster::MemberStatus| Some(member.node) == status.leader;
     let leader = status.members.iter().find(leads).ok_or(ClusterError::NoLeader)?;
-    match ask(at, &leader.address, request, message::read_led).await? {
+    match ask(&*channel, &leader.address, request, message::read_led).await? {
         Led::Done | Led::Index(_) => Ok(()),
         Led::NotLeader(_) => Err(ClusterError::NoLeader),
         Led::NoRoom => Err(ClusterError::Failed("the disk of its log is full".into())),
@@ -52,16 +63,28 @@ async fn ask_leader(at: &Visit, request: &Request) -> Result<(), ClusterError> {
     }
 }
 
+/// How a member is visited, and where.
+fn reach(at: &Visit) -> Result<(Box<dyn Channel>, String), ClusterError> {
+    #[cfg(feature = "redis")]
+    if RedisPeer::is_meant(&at.peer) {
+        let failed = |error: ConfigError| ClusterError::Failed(error.to_string());
+        let peer = RedisPeer::parse(&at.peer).map_err(failed)?;
+        let node = peer.node().ok_or_else(|| failed(ConfigError::RedisWithoutNode))?.to_owned();
+        let own = format!("visitor-{:032x}", rand::random::<u128>());
+        return Ok((Box::new(Redis::new(&peer, own).map_err(failed)?), node));
+    }
+    let tls = at.tls.clone().map(Tls::read).transpose()?;
+    Ok((Box::new(Tcp { tls: tls.map(Arc::new) }), at.peer.clone()))
+}
+
 async fn ask<T>(
-    at: &Visit,
+    channel: &dyn Channel,
     address: &str,
     request: &Request,
     read: fn(&mut Reader<'_>) -> Result<T, BadBytes>,
 ) -> Result<T, ClusterError> {
     let unreachable = |why: String| ClusterError::Unreachable(address.into(), why);
     let asking = async {
-        let tls = at.tls.clone().map(Tls::read).transpose()?;
-        let channel = Tcp { tls: tls.map(Arc::new) };
         let connected = channel.connect(address, VISITOR).await;
         let (mut link, _) = connected.map_err(|error| unreachable(error.to_string()))?;
         let reply = link.call(&request.to_bytes()).await;

@@ -1,0 +1,136 @@
+//! Three servers that are one cluster and know nothing of each other's addresses: they meet at a Redis.
+
+mod common;
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::Running;
+use keylatch_server::cluster::{Role, Visit};
+use keylatch_server::{LogSizes, RedisPeer};
+use tempfile::TempDir;
+
+/// Longer than anything here takes: a hang is a failure, not a timing.
+const HANG: Duration = Duration::from_secs(60);
+
+fn eventually<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+    let since = Instant::now();
+    loop {
+        if let Some(found) = found() {
+            return found;
+        }
+        assert!(since.elapsed() < HANG, "{what}: not in time");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+struct Redis {
+    process: Child,
+    port: u16,
+}
+
+impl Redis {
+    fn start(dir: &Path, port: u16) -> Redis {
+        let users = "user default off\n\
+            user ann on >secret resetchannels &locks:* +publish +subscribe +unsubscribe +pubsub|numsub\n";
+        let file = dir.join("redis.conf");
+        std::fs::write(&file, users).unwrap();
+        let mut process = Command::new("redis-server")
+            .arg(file)
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"])
+            .arg(dir)
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("redis-server is missing: scripts/setup installs it");
+        eventually("redis", || {
+            assert_eq!(process.try_wait().unwrap(), None, "redis-server does not start");
+            let stream = std::net::TcpStream::connect(("127.0.0.1", port)).ok()?;
+            // Where nobody listens a connection may meet itself.
+            (stream.local_addr().ok()? != stream.peer_addr().ok()?).then_some(())
+        });
+        Redis { process, port }
+    }
+
+    fn url(&self, node: &str) -> String {
+        format!("redis://ann:secret@127.0.0.1:{}/0?channel=locks&node={node}", self.port)
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
+fn start(dir: &TempDir, url: &str, join: &[&str]) -> Running {
+    Running::with(|config| {
+        config.data = Some(dir.path().into());
+        config.enqueue = None;
+        config.log =
+            LogSizes { segment_bytes: 1 << 20, reserve_bytes: 1 << 16, snapshot_bytes: 64 << 20 };
+        config.leader_wait = HANG / 8;
+        config.peer_redis = Some(RedisPeer::parse(url).unwrap());
+        config.join = join.iter().map(|name| (*name).to_owned()).collect();
+    })
+}
+
+#[test]
+fn members_that_meet_at_a_redis_lose_nothing_when_it_restarts() {
+    let place = tempfile::tempdir().unwrap();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let redis = Redis::start(place.path(), free.port());
+    let dirs: Vec<TempDir> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
+    let names = ["one", "two", "three"];
+    let servers: Vec<Running> = (0..3)
+        .map(|at| {
+            let join: &[&str] = if at == 0 { &[] } else { &["one"] };
+            start(&dirs[at], &redis.url(names[at]), join)
+        })
+        .collect();
+    let visit = |name: &str| Visit { peer: redis.url(name), tls: None };
+    let voters = |name: &str| {
+        let status = visit(name).status().ok()?;
+        let voters = status.members.iter().filter(|member| member.role == Role::Voter).count();
+        (voters == 3).then_some(status)
+    };
+    for name in names {
+        eventually("voters", || voters(name));
+    }
+    // Whoever is asked, it is one table.
+    let mut clients: Vec<_> = servers.iter().map(Running::client3).collect();
+    assert_eq!(clients[0].say("LOCK a ID a OWNER ann"), "status=granted id=a");
+    assert_eq!(clients[1].say("LOCK a ID b"), "status=busy id=b owner=ann mode=X state=held");
+    assert_eq!(clients[2].say("LOCK c ID c OWNER bob"), "status=granted id=c");
+    // An operator reaches them there too.
+    let status = eventually("voters", || voters("two"));
+    let leads =
+        |member: &&keylatch_server::cluster::MemberStatus| Some(member.node) != status.leader;
+    let other = status.members.iter().find(leads).unwrap().node;
+    eventually("a transfer", || visit("three").transfer(other).ok());
+    eventually("another leader", || (voters("one")?.leader == Some(other)).then_some(()));
+    assert_eq!(clients[0].say("LOCK c ID d"), "status=busy id=d owner=bob mode=X state=held");
+    // Without Redis nobody hears anybody, and nobody grants.
+    let (port, url) = (redis.port, redis.url("one"));
+    drop(redis);
+    for (at, client) in clients.iter_mut().enumerate() {
+        client.send(&format!("LOCK e{at} ID e{at} WAIT 60000"));
+    }
+    assert!(Visit { peer: url, tls: None }.status().is_err());
+    let redis = Redis::start(place.path(), port);
+    // They go on where they were, and it was asked for once.
+    let got: Vec<String> = clients.iter_mut().map(common::Client::next).collect();
+    assert_eq!(got, ["status=granted id=e0", "status=granted id=e1", "status=granted id=e2"]);
+    assert_eq!(clients[1].say("UNLOCK a"), "1");
+    assert_eq!(clients[2].say("UNLOCK c"), "1");
+    assert_eq!(clients[0].say("UNLOCK e1"), "1");
+    assert_eq!(clients[0].say("LOCK a ID f OWNER cid"), "status=granted id=f");
+    // All of them have the same table in the end.
+    let visit = |name: &str| Visit { peer: redis.url(name), tls: None };
+    eventually("the same", || {
+        let all = names.map(|name| visit(name).fingerprint().ok());
+        (all[0].is_some() && all[0] == all[1] && all[1] == all[2]).then_some(())
+    });
+    drop(servers);
+}
