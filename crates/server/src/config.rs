@@ -24,7 +24,8 @@ pub struct Config {
     /// Members speak inside of TLS, and show each other certificates of the authority in `client_ca`; `None`
     /// is off.
     pub peer_tls: Option<TlsFiles>,
-    /// Peer addresses of members of a cluster to join. A node that is a member already ignores them.
+    /// Peer addresses of members of a cluster to join, or the word `wait`: then it is told later. A node that is a
+    /// member already ignores them.
     pub join: Vec<String>,
     /// How long a request waits for a leader, unless it says that it waits longer.
     pub leader_wait: Duration,

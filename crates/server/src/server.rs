@@ -23,7 +23,7 @@ use crate::clock::{Clock, wall};
 use crate::config::{Config, ConfigError};
 use crate::listener::{Speaks, enqueue, http, resp};
 use crate::log::channel::tls::Tls;
-use crate::log::raft::{Member, Node, NodeError, Start};
+use crate::log::raft::{Member, Node, NodeError, Start, whom_to_join};
 use crate::turn::{FIRST_CONNECTION, Guard, KEEP, Turns};
 
 const STOP: Token = Token(0);
@@ -162,6 +162,8 @@ impl Server {
                     .create(dir)
                     .map_err(|error| ServerError::Data { dir: dir.clone(), error })?;
                 if let Some(listener) = listeners.peer.take() {
+                    let peer_tls = peer_tls.map(Arc::new);
+                    let join = whom_to_join(&config.join, dir, &listener, peer_tls.as_ref())?;
                     let member = Member::start(Start {
                         dir: dir.clone(),
                         sizes: config.log,
@@ -169,8 +171,8 @@ impl Server {
                         hash_seed,
                         address: listeners.peer_address(&config),
                         listener,
-                        tls: peer_tls.map(Arc::new),
-                        join: config.join.clone(),
+                        tls: peer_tls,
+                        join,
                         waker: Arc::clone(&waker),
                     })?;
                     let table = member.table();
@@ -214,6 +216,10 @@ impl Server {
             Log::Cluster(member) => member.clock(),
             Log::Memory | Log::Durable { .. } => Clock::new(table.lock().now()),
         };
+        let view = match &log {
+            Log::Cluster(member) => Some(member.view()),
+            Log::Memory | Log::Durable { .. } => None,
+        };
         let registry = poll.registry().try_clone()?;
         Ok(Server {
             turns: Turns::new(
@@ -223,6 +229,7 @@ impl Server {
                 Arc::clone(&table),
                 clock.clone(),
                 guard,
+                view,
             )?,
             poll,
             listeners,

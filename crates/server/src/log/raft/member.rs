@@ -23,6 +23,7 @@ use super::desk::{Desk, Told};
 use super::identity::Identity;
 use super::join;
 use super::lead::Lead;
+use super::look::View;
 use super::machine::Cluster;
 use super::network::Network;
 use super::node::{Files, open_files};
@@ -54,8 +55,7 @@ pub(crate) struct Start {
 /// A member that runs.
 pub(crate) struct Member {
     pub(crate) desk: Arc<Desk>,
-    table: Arc<Mutex<Table>>,
-    clock: Clock,
+    lead: Arc<Lead>,
     orders: mpsc::UnboundedSender<Order>,
     thread: Option<JoinHandle<()>>,
 }
@@ -93,25 +93,29 @@ impl Member {
                 match Running::open(start, at_desk).await {
                     Err(error) => drop(opened.send(Err(error))),
                     Ok(running) => {
-                        let lead = &running.lead;
-                        drop(opened.send(Ok((Arc::clone(&lead.table), lead.clock.clone()))));
+                        drop(opened.send(Ok(Arc::clone(&running.lead))));
                         running.run(taken).await;
                     }
                 }
             });
         })?;
         let gone = |_| NodeError::Failed("its thread has ended".into());
-        let (table, clock) = open.recv().map_err(gone)??;
-        Ok(Member { desk, table, clock, orders, thread: Some(thread) })
+        let lead = open.recv().map_err(gone)??;
+        Ok(Member { desk, lead, orders, thread: Some(thread) })
     }
 
     pub(crate) fn table(&self) -> Arc<Mutex<Table>> {
-        Arc::clone(&self.table)
+        Arc::clone(&self.lead.table)
     }
 
     /// Table time, as the log says it.
     pub(crate) fn clock(&self) -> Clock {
-        self.clock.clone()
+        self.lead.clock.clone()
+    }
+
+    /// How the cluster looks from here.
+    pub(crate) fn view(&self) -> View {
+        View(Arc::clone(&self.lead))
     }
 
     /// Lets another node lead, if this one does. What is returned is ready when that is done or given up.
@@ -190,7 +194,7 @@ impl Running {
         tokio::spawn(Arc::clone(&lead).run());
         tokio::spawn(Carry::new(Arc::clone(&lead), Arc::clone(&desk)).run());
         tokio::spawn(tend(Arc::clone(&lead), snapshot_bytes));
-        tokio::spawn(join::announce(Arc::clone(&lead), join));
+        tokio::spawn(join::announce(Arc::clone(&lead), join, Arc::clone(&desk)));
         tokio::spawn(watch(Arc::clone(&lead), desk));
         while let Some(order) = orders.recv().await {
             match order {
@@ -256,6 +260,7 @@ async fn watch(lead: Arc<Lead>, desk: Arc<Desk>) {
             if let Err(error) = &metrics.running_state {
                 return desk.tell(Told::Failed(NodeError::Failed(error.to_string())));
             }
+            lead.seen.note(&metrics);
             for (node, at) in metrics.membership_config.membership().nodes() {
                 lead.peers.learn(*node, &at.addr);
             }
