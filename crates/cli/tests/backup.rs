@@ -35,7 +35,7 @@ impl Node {
     }
 
     fn start_at(dir: &Path, peer: SocketAddr, join: Option<SocketAddr>) -> Node {
-        Node { peer, server: member(dir, peer, join).start() }
+        Node { peer, server: member(dir, peer, join, 500).start() }
     }
 
     fn status(&self) -> Option<Status> {
@@ -63,13 +63,13 @@ fn free() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-fn member(dir: &Path, peer: SocketAddr, join: Option<SocketAddr>) -> Start {
+fn member(dir: &Path, peer: SocketAddr, join: Option<SocketAddr>, leader_wait_ms: u64) -> Start {
     let mut start = Start::in_dir(dir).config(&format!("peer = '{peer}'"));
     if let Some(join) = join {
         start = start.config(&format!("join = ['{join}']"));
     }
     let sizes = "[log]\nsegment_bytes = 1048576\nreserve_bytes = 65536";
-    start.config("leader_wait_ms = 500").config(sizes)
+    start.config(&format!("leader_wait_ms = {leader_wait_ms}")).config(sizes)
 }
 
 /// What a command says that succeeds, as JSON.
@@ -166,7 +166,7 @@ fn a_backup_of_a_running_cluster_is_restored_as_another_one_whose_tokens_go_on()
     assert_eq!(text(&four.insist("LOCK leased"), "status"), "busy");
     drop((one, two));
     let at = free();
-    let stranger = member(&dir.path().join("two"), at, Some(three.peer)).start();
+    let stranger = member(&dir.path().join("two"), at, Some(three.peer), 500).start();
     let seen = Visit::plainly(&at).status().unwrap();
     assert_eq!(seen.cluster, old, "it is what it was");
     let said = format!("{:?}", stranger.client().say("LOCK k"));
@@ -255,7 +255,7 @@ fn a_damaged_backup_or_a_directory_that_is_not_empty_is_refused_and_nothing_is_c
     // What was broken off is not started with, and can be tried again.
     std::fs::write(dir.path().join("new/unfinished"), "").unwrap();
     let why =
-        member(Path::new(&new), free(), None).try_start().err().expect("it is not whole").said;
+        member(Path::new(&new), free(), None, 500).try_start().err().expect("it is not whole").said;
     assert!(why.contains("not whole") && why.contains("again"), "{why}");
     said(&["restore", &backup, "--data", &new]);
     let two = Node::start(Path::new(&new), None);
@@ -270,7 +270,10 @@ fn a_damaged_backup_or_a_directory_that_is_not_empty_is_refused_and_nothing_is_c
 #[test]
 fn a_backup_under_load_is_the_state_of_one_moment() {
     let dir = tempfile::tempdir().unwrap();
-    let one = Node::start(&dir.path().join("one"), None);
+    let peer = free();
+    // A load may take its time.
+    let server = member(&dir.path().join("one"), peer, None, 50_000).start();
+    let one = Node { peer, server };
     one.insist("LOCK first ID first LEASE 0");
     let meta = "m".repeat(900);
     let mut client = one.server.client();
