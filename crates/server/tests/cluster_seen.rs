@@ -279,10 +279,12 @@ fn a_node_that_was_taken_out_does_not_come_back_as_it_was() {
     insist(&out, "LOCK k ID a LEASE 0");
     eventually("it is out", || visit(&servers[0]).remove(node).ok());
     until_voters(&servers[0], 2);
+    let at = peer(&out);
     out.stop();
     let join = peer(&servers[0]).to_string();
     let mut config = Config { resp: Some(free()), http: None, ..Config::default() };
-    configure(&mut config, dirs[2].path(), free(), &[&join]);
+    // Where it was, as after any restart.
+    configure(&mut config, dirs[2].path(), at, &[&join]);
     let server = Server::bind(config).unwrap();
     let error = server.run().unwrap_err().to_string();
     assert!(error.contains("taken out") && error.contains("empty"), "{error}");

@@ -19,6 +19,8 @@ pub(super) const VISITOR: Hello = Hello { cluster: 0, from: 0, to: 0 };
 const LOOK: Duration = Duration::from_secs(30);
 /// How long an answer may take.
 const WITHIN: Duration = Duration::from_secs(5);
+/// How long it may take until there is a leader, when all members are started.
+const ELECTION: Duration = Duration::from_secs(3);
 /// How often it is said of somebody that it cannot be reached.
 const SAY_EVERY: Duration = Duration::from_secs(5);
 /// Between two tries.
@@ -30,7 +32,7 @@ pub(crate) async fn find_cluster(
     addresses: &[String],
 ) -> Result<u128, NodeError> {
     let until = Instant::now() + LOOK;
-    let (mut why, mut said) = (String::new(), Said::default());
+    let (mut why, mut said) = (String::new(), Said::after(Duration::ZERO));
     loop {
         for address in addresses {
             let failed = match channel.connect(address, VISITOR).await {
@@ -51,15 +53,23 @@ pub(crate) async fn find_cluster(
 }
 
 /// What was said of whom, so that it is not said all the time.
-#[derive(Default)]
-struct Said(BTreeMap<String, Instant>);
+struct Said {
+    last: BTreeMap<String, Instant>,
+    /// Nothing is said before.
+    from: Instant,
+}
 
 impl Said {
+    fn after(wait: Duration) -> Said {
+        Said { last: BTreeMap::new(), from: Instant::now() + wait }
+    }
+
     /// Whether it is time to say something of this address.
     fn is_due(&mut self, address: &str) -> bool {
-        let due = self.0.get(address).is_none_or(|at| at.elapsed() >= SAY_EVERY);
+        let due = Instant::now() >= self.from
+            && self.last.get(address).is_none_or(|at| at.elapsed() >= SAY_EVERY);
         if due {
-            self.0.insert(address.into(), Instant::now());
+            self.last.insert(address.into(), Instant::now());
         }
         due
     }
@@ -75,7 +85,7 @@ enum Standing {
 
 /// Asks to be let in, or to be found elsewhere, until that is so. Says why it cannot be, if it cannot.
 pub(crate) async fn announce(lead: Arc<Lead>, join: Vec<String>, desk: Arc<Desk>) {
-    let mut said = Said::default();
+    let mut said = Said::after(ELECTION);
     while let Standing::Wants = standing(&lead, &join) {
         let Identity { cluster, node, .. } = lead.peers.identity;
         let request = Request::Join { cluster, node, address: lead.address.clone() }.to_bytes();
@@ -106,7 +116,8 @@ fn standing(lead: &Lead, join: &[String]) -> Standing {
         // A leader sees to it itself.
         _ if metrics.current_leader == Some(me) => Standing::Settled,
         Some(node) if node.addr != lead.address => Standing::Wants,
-        _ if !votes && !join.is_empty() => Standing::Wants,
+        // If nobody leads it, it may not be what it thinks it is.
+        _ if !join.is_empty() && (!votes || lead.heard_ms().is_none()) => Standing::Wants,
         _ => Standing::Settled,
     }
 }

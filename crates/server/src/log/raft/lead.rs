@@ -57,6 +57,8 @@ pub(crate) struct Lead {
     /// When a leader was last heard.
     heard: Mutex<Heard>,
     pub(crate) seen: Seen,
+    /// Raft is about to end: nothing is asked of it any more.
+    pub(crate) ending: AtomicBool,
 }
 
 /// When a leader was last heard, or how long one is waited for.
@@ -83,6 +85,7 @@ impl Lead {
             ready: Notify::new(),
             heard: Mutex::new(Heard { at: Instant::now(), ever: false }),
             seen: Seen::default(),
+            ending: AtomicBool::new(false),
             raft,
             peers,
             log,
@@ -128,7 +131,7 @@ impl Lead {
     /// Leads whenever this node is elected. Ends with Raft.
     pub(crate) async fn run(self: Arc<Self>) {
         let mut metrics = self.raft.server_metrics();
-        loop {
+        while !self.ending.load(Ordering::Relaxed) {
             let (vote, elected) = {
                 let metrics = metrics.borrow_watched();
                 (metrics.vote, metrics.state == ServerState::Leader)

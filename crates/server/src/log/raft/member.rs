@@ -6,7 +6,7 @@ use std::io;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -205,6 +205,7 @@ impl Running {
                 Order::Close => break,
             }
         }
+        lead.ending.store(true, Ordering::Relaxed);
         if let Err(error) = lead.raft.shutdown().await {
             tracing::warn!(%error, "the log did not end well");
         }
