@@ -1,4 +1,6 @@
-//! `keylatch cluster`: who is in a cluster, and who leads it.
+//! `keylatch cluster`: who is in a cluster, who leads it, and backups of it.
+
+mod backup;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -6,8 +8,8 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use keylatch_server::TlsFiles;
-use keylatch_server::cluster::{MemberStatus, Role, Status, Visit};
-use serde_json::{Value, json};
+use keylatch_server::cluster::{MemberStatus, Status, Visit};
+use serde_json::json;
 
 use crate::place::Form;
 use crate::table;
@@ -17,13 +19,16 @@ Examples:
   keylatch serve --data one --peer 127.0.0.1:5627
   keylatch serve --data two --peer 127.0.0.1:5628 --join 127.0.0.1:5627 --resp 127.0.0.1:5635 ..
   keylatch cluster status
+  keylatch cluster add 10.0.0.4:5627 --peer 10.0.0.1:5627
   keylatch cluster transfer 14103559218746237412
   keylatch cluster remove 14103559218746237412
+  keylatch cluster snapshot locks.backup
+  keylatch cluster restore locks.backup --data new
 
 A server that is started with --peer is a cluster of one; others join it with --join. All members are
 asked at their peer address, and any of them will do. docs/operations.md walks through it.";
 
-/// Who is in a cluster, and who leads it.
+/// Who is in a cluster, who leads it, and backups of it.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Cluster {
@@ -101,10 +106,14 @@ impl Options {
 enum Command {
     /// Show all members, as one of them sees them.
     Status(Options),
+    Add(Add),
     /// Take a member out, also one that is gone for good.
     Remove(Named),
     /// Have another member lead.
     Transfer(Named),
+    Snapshot(backup::Snapshot),
+    Restore(backup::Restore),
+    Init(backup::Init),
 }
 
 #[derive(Args, Debug)]
@@ -115,20 +124,39 @@ struct Named {
     options: Options,
 }
 
+/// Have a node join that was started with `--join wait`.
+#[derive(Args, Debug)]
+struct Add {
+    /// Its peer address.
+    #[arg(value_name = "HOST:PORT")]
+    address: String,
+    #[command(flatten)]
+    options: Options,
+}
+
 impl Cluster {
     pub(crate) fn is_json(&self) -> bool {
-        let options = match &self.command {
-            Command::Status(options) => options,
-            Command::Remove(named) | Command::Transfer(named) => &named.options,
+        let form = match &self.command {
+            Command::Status(options) => &options.form,
+            Command::Add(add) => &add.options.form,
+            Command::Remove(named) | Command::Transfer(named) => &named.options.form,
+            Command::Snapshot(snapshot) => &snapshot.options.form,
+            Command::Restore(backup::Restore { data, .. })
+            | Command::Init(backup::Init { data }) => &data.form,
         };
-        options.form.is_json()
+        form.is_json()
     }
 
     pub(crate) fn run(&self) -> Result<ExitCode> {
         match &self.command {
             Command::Status(options) => {
                 let status = options.visit()?.status()?;
-                options.form.print(&as_json(&status), as_text(&status))?;
+                options.form.print(&status.to_json(), as_text(&status))?;
+            }
+            Command::Add(Add { address, options }) => {
+                let node = options.visit()?.add(address)?;
+                let text = format!("{address} is a member: {node}");
+                options.form.print(&json!({ "added": node.to_string(), "peer": address }), text)?;
             }
             Command::Remove(Named { node, options }) => {
                 options.visit()?.remove(*node)?;
@@ -141,56 +169,49 @@ impl Cluster {
                     .form
                     .print(&json!({ "leader": node.to_string() }), format!("{node} leads"))?;
             }
+            Command::Snapshot(snapshot) => snapshot.run()?,
+            Command::Restore(restore) => restore.run()?,
+            Command::Init(init) => init.run()?,
         }
         Ok(ExitCode::SUCCESS)
     }
-}
-
-fn role(role: Role) -> &'static str {
-    match role {
-        Role::Voter => "voter",
-        Role::Learner => "learner",
-    }
-}
-
-/// Numbers of nodes as text: they are larger than what JSON readers take for whole numbers.
-fn as_json(status: &Status) -> Value {
-    let members = status.members.iter().map(|member| {
-        json!({
-            "node": member.node.to_string(),
-            "peer": member.address,
-            "role": role(member.role),
-            "leads": status.leader == Some(member.node),
-            "matched": member.matched,
-        })
-    });
-    json!({
-        "cluster": format!("{:032x}", status.cluster),
-        "node": status.node.to_string(),
-        "leader": status.leader.map(|leader| leader.to_string()),
-        "term": status.term,
-        "applied": status.applied,
-        "members": members.collect::<Vec<_>>(),
-    })
 }
 
 fn as_text(status: &Status) -> String {
     let row = |member: &MemberStatus| {
         let leads = status.leader == Some(member.node);
         let asked = if member.node == status.node { "asked" } else { "" };
+        let heard = member.heard_ms.filter(|_| member.node != status.node);
         [
             member.node.to_string(),
             member.address.clone(),
-            if leads { "leader" } else { role(member.role) }.into(),
+            if leads { "leader" } else { member.role.word() }.into(),
             member.matched.map_or_else(String::new, |matched| matched.to_string()),
+            heard.map_or_else(String::new, |ms| format!("{} ago", seconds(ms))),
             asked.into(),
         ]
     };
-    let rows: Vec<[String; 5]> = status.members.iter().map(row).collect();
-    let members = table::lay_out(&["NODE", "PEER", "ROLE", "LOG", ""], &rows);
-    let nobody = match status.leader {
-        Some(_) => "",
-        None => "\nnobody leads: is a majority of them running?",
+    let rows: Vec<[String; 6]> = status.members.iter().map(row).collect();
+    let members = table::lay_out(&["NODE", "PEER", "ROLE", "LOG", "HEARD", ""], &rows);
+    let Status { cluster, node, term, last_log, applied, .. } = status;
+    let state = status.state.word();
+    let asked = format!("{node} is asked: {state}, log {last_log}, applied {applied}");
+    let leader = match (status.leader, status.heard_ms) {
+        _ if !status.majority => {
+            "it leads, but no majority of the members answers it: nothing is granted".into()
+        }
+        (Some(_), Some(ms)) => format!("the leader was heard {} ago", seconds(ms)),
+        (Some(leader), None) if leader == *node => "it leads".into(),
+        (Some(_), None) => "the leader was not heard yet".into(),
+        (None, Some(ms)) => format!(
+            "NO LEADER: the last one was heard {} ago, and what is shown is from then. Is a majority running?",
+            seconds(ms)
+        ),
+        (None, None) => "NO LEADER was heard since it was started. Is a majority running?".into(),
     };
-    format!("cluster {:032x}, term {}\n{members}{nobody}", status.cluster, status.term)
+    format!("cluster {cluster:032x}, term {term}\n{members}\n{asked}; {leader}")
+}
+
+fn seconds(ms: u64) -> String {
+    format!("{}.{} s", ms / 1_000, ms % 1_000 / 100)
 }

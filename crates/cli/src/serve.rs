@@ -56,7 +56,8 @@ pub(crate) struct Serve {
     peer_address: Option<String>,
     #[command(flatten)]
     peer_tls: PeerTls,
-    /// Join the cluster that one of these peer addresses belongs to. A member ignores it.
+    /// Join the cluster that one of these peer addresses belongs to; `wait` waits until `keylatch cluster add`
+    /// names one. A member ignores it.
     #[arg(long, value_name = "HOST:PORT,..", value_delimiter = ',', env = "KEYLATCH_JOIN")]
     join: Vec<String>,
     /// Keep everything in memory: a restart forgets all locks.

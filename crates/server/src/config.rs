@@ -30,7 +30,8 @@ pub struct Config {
     /// Members speak inside of TLS, and show each other certificates of the authority in `client_ca`; `None`
     /// is off.
     pub peer_tls: Option<TlsFiles>,
-    /// Peer addresses of members of a cluster to join. A node that is a member already ignores them.
+    /// Peer addresses of members of a cluster to join, or the word `wait`: then it is told later. A node that is a
+    /// member already ignores them.
     pub join: Vec<String>,
     /// How long a request waits for a leader, unless it says that it waits longer.
     pub leader_wait: Duration,
@@ -173,6 +174,11 @@ pub enum ConfigError {
         "peers at a Redis: this node has no name there: add &node=NAME to the URL, each node its own"
     )]
     RedisWithoutNode,
+    /// Nobody could add it.
+    #[error(
+        "peers at a Redis: a node cannot wait there to be added to a cluster: name a member with --join"
+    )]
+    RedisCannotWait,
     /// What members say could be read, and said by others.
     #[error(
         "peers at a Redis: what members say goes over the network in the clear: use rediss://, a Redis on this \
@@ -280,6 +286,9 @@ impl Config {
         if redis.node().is_none() {
             let name = self.peer_address.clone().ok_or(ConfigError::RedisWithoutNode)?;
             redis.clone().with_node(name)?;
+        }
+        if self.join == ["wait"] {
+            return Err(ConfigError::RedisCannotWait);
         }
         if redis.is_exposed() && !self.insecure {
             return Err(ConfigError::RedisExposed);

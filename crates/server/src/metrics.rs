@@ -3,10 +3,13 @@
 #![allow(clippy::cast_precision_loss)] // it reads doubles
 
 use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use keylatch_table::{ClaimOutcome, Mode, Outcome, PoolCounts, Stats, Tally, Times};
 
+use crate::cluster::{MemberStatus, Role, State, Status};
 use crate::listener::resp::cause;
+use crate::log::raft::Seen;
 
 /// What the table does not know.
 pub(crate) struct About<'a> {
@@ -130,6 +133,61 @@ pub(crate) fn render(
         );
     }
     text
+}
+
+/// What a member knows of its cluster.
+pub(crate) fn render_cluster(status: &Status, seen: &Seen, caught_up: bool, text: &mut String) {
+    let mut gauge = |name: &str, help: &str, values: &[(String, u64)]| {
+        write_metric(text, name, "gauge", help, values);
+    };
+    let states =
+        State::ALL.map(|state| (of("state", state.word()), u64::from(state == status.state)));
+    gauge("keylatch_cluster_state", "What this member does: 1 of one of them.", &states);
+    let leader = u64::from(status.leader.is_some());
+    gauge(
+        "keylatch_cluster_has_leader",
+        "Whether a leader is heard, with a majority.",
+        &plain(leader),
+    );
+    let caught_up = u64::from(caught_up);
+    gauge("keylatch_cluster_caught_up", "Whether it knows what it missed.", &plain(caught_up));
+    gauge("keylatch_cluster_term", "The number of the last election.", &plain(status.term));
+    gauge("keylatch_cluster_log_index", "The last entry in its log.", &plain(status.last_log));
+    gauge("keylatch_cluster_applied_index", "The last entry in its table.", &plain(status.applied));
+    gauge(
+        "keylatch_cluster_snapshot_index",
+        "The last entry in its snapshot.",
+        &plain(status.snapshot),
+    );
+    let members = [Role::Voter, Role::Learner].map(|role| {
+        let count = status.members.iter().filter(|member| member.role == role).count();
+        (of("role", role.word()), count as u64)
+    });
+    gauge("keylatch_cluster_members", "Members.", &members);
+    let others = || status.members.iter().filter(|member| member.node != status.node);
+    if status.state == State::Leader {
+        let label = |member: &MemberStatus| of("node", &member.node.to_string());
+        let lag =
+            |member: &MemberStatus| status.last_log.saturating_sub(member.matched.unwrap_or(0));
+        let lags: Vec<_> = others().map(|member| (label(member), lag(member))).collect();
+        gauge("keylatch_cluster_lag_entries", "Entries that a follower does not have yet.", &lags);
+        let heard = others().filter_map(|member| Some((label(member), member.heard_ms?)));
+        let heard: Vec<_> = heard.collect();
+        gauge("keylatch_cluster_silent_milliseconds", "Since a follower has answered.", &heard);
+    }
+    let mut counter = |name: &str, help: &str, count: &AtomicU64| {
+        write_metric(text, name, "counter", help, &plain(count.load(Ordering::Relaxed)));
+    };
+    counter("keylatch_cluster_leaders_total", "Leaders that it has seen.", &seen.leaders);
+    counter(
+        "keylatch_cluster_snapshots_total",
+        "Snapshots that it has made or got.",
+        &seen.snapshots,
+    );
+}
+
+fn of(label: &str, value: &str) -> String {
+    format!("{{{label}=\"{value}\"}}")
 }
 
 fn write_metric(text: &mut String, name: &str, kind: &str, help: &str, values: &[(String, u64)]) {

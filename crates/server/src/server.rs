@@ -25,7 +25,7 @@ use crate::clock::{Clock, wall};
 use crate::config::{Config, ConfigError};
 use crate::listener::{Speaks, enqueue, http, resp};
 use crate::log::channel::tls::Tls;
-use crate::log::raft::{Member, Node, NodeError, Start};
+use crate::log::raft::{Member, Node, NodeError, Start, whom_to_join};
 use crate::turn::{FIRST_CONNECTION, Guard, KEEP, Turns};
 use door::Comers;
 pub use door::Door;
@@ -168,6 +168,11 @@ impl Server {
                     .mode(0o700)
                     .create(dir)
                     .map_err(|error| ServerError::Data { dir: dir.clone(), error })?;
+                let peer_tls = peer_tls.map(Arc::new);
+                let join = match &listeners.peer {
+                    Some(listener) => whom_to_join(&config.join, dir, listener, peer_tls.as_ref())?,
+                    None => config.join.clone(),
+                };
                 if let Some(reach) = Reach::open(&mut listeners, &config, peer_tls)? {
                     let loops = stop.clone();
                     let member = Member::start(Start {
@@ -178,7 +183,7 @@ impl Server {
                         channel: reach.channel,
                         serves: reach.serves,
                         address: reach.address,
-                        join: config.join.clone(),
+                        join,
                         wake: Box::new(move || loops.wake()),
                     })?;
                     let table = member.table();
@@ -222,6 +227,10 @@ impl Server {
             Log::Cluster(member) => member.clock(),
             Log::Memory | Log::Durable { .. } => Clock::new(table.lock().now()),
         };
+        let view = match &log {
+            Log::Cluster(member) => Some(member.view()),
+            Log::Memory | Log::Durable { .. } => None,
+        };
         let registry = poll.registry().try_clone()?;
         Ok(Server {
             turns: Turns::new(
@@ -231,6 +240,7 @@ impl Server {
                 Arc::clone(&table),
                 clock.clone(),
                 guard,
+                view,
             )?,
             poll,
             listeners,

@@ -31,7 +31,8 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::connection::{Connection, ConnectionId};
 use crate::feed::Feed;
-use crate::listener::{Answer, Ask, Read, Speaks, http, resp};
+use crate::listener::{Answer, Ask, Fresh, Read, Speaks, http, resp};
+use crate::log::raft::View;
 use crate::metrics::{self, Syncs};
 use crate::outbox::Outbox;
 use crate::transport::Incoming;
@@ -133,6 +134,10 @@ pub(crate) struct Turns {
     reported: Option<Instant>,
     /// Changes of our own that found no room in the log.
     later: Vec<Command>,
+    /// Of a member of a cluster: how that looks from here.
+    view: Option<View>,
+    /// Of a member: it has applied everything up to what it has asked for itself since it was started.
+    pub(crate) caught_up: bool,
 }
 
 impl Turns {
@@ -143,6 +148,7 @@ impl Turns {
         table: Arc<Mutex<Table>>,
         clock: Clock,
         guard: Option<Guard>,
+        view: Option<View>,
     ) -> io::Result<Turns> {
         Ok(Turns {
             config,
@@ -169,6 +175,8 @@ impl Turns {
             full: false,
             reported: None,
             later: Vec::new(),
+            view,
+            caught_up: false,
         })
     }
 
@@ -343,6 +351,8 @@ impl Turns {
                 login: connection.login.take(),
                 refused: None,
                 guard: self.guard.as_ref(),
+                view: self.view.as_ref(),
+                caught_up: self.caught_up,
                 certificate: connection.transport.peer(),
                 random: &mut self.random,
                 table: &self.table,
@@ -383,7 +393,7 @@ impl Turns {
                     self.batch.bytes += bytes;
                     let behind = match &ask {
                         Ask::Change(..) | Ask::Changes(..) => connection.asked,
-                        Ask::Events(_) => connection.open > 0,
+                        Ask::Events(_) | Ask::Question(_, _, Fresh::Stale) => connection.open > 0,
                         Ask::Question(..) | Ask::Say(_) => false,
                     };
                     if behind {
@@ -403,7 +413,7 @@ impl Turns {
     fn put(&mut self, at: usize, ask: Ask, changes: resp::Changes) {
         self.change_connection(at, changes);
         let closes = match &ask {
-            Ask::Change(_, answer) | Ask::Changes(_, answer) | Ask::Question(_, answer) => {
+            Ask::Change(_, answer) | Ask::Changes(_, answer) | Ask::Question(_, answer, _) => {
                 answer.closes()
             }
             Ask::Say(_) | Ask::Events(_) => false,
@@ -464,9 +474,13 @@ impl Turns {
                 self.batch.works.push((Some(id), Work::Changes(commands.len(), answer)));
                 self.batch.commands.extend(commands);
             }
-            Ask::Question(queries, answer) => {
-                connection.asked = true;
+            Ask::Question(queries, answer, fresh) => {
                 let work = Work::Question(queries, answer, self.asker(at));
+                if fresh == Fresh::Stale {
+                    self.connections[at].open += 1;
+                    return self.finish_unchanged(Some(id), work);
+                }
+                self.connections[at].asked = true;
                 self.wait_for_leader(None, at);
                 self.batch.works.push((Some(id), work));
             }

@@ -23,8 +23,13 @@ pub enum Request {
     Promote(RequestId),
     /// `REVOKE token REASON s`.
     Revoke(u64, Box<str>),
-    /// `LOCKS`.
-    Locks(LocksQuery),
+    /// `LOCKS`; with `STALE` as the member that is asked knows it, without asking who leads.
+    Locks {
+        /// Which ones.
+        query: LocksQuery,
+        /// Whether they may be those of a while ago.
+        stale: bool,
+    },
     /// `TASK ..`.
     Task(TaskRequest),
     /// `SET`.
@@ -207,7 +212,7 @@ fn read_revoke(mut words: Words<'_>) -> Result<Request, WordError> {
 }
 
 fn read_locks(mut words: Words<'_>) -> Result<Request, WordError> {
-    let mut query = LocksQuery::default();
+    let (mut query, mut stale) = (LocksQuery::default(), false);
     while let Some(word) = words.next() {
         match Capitals::of(word).as_bytes() {
             b"NAME" => query.name = Some(words.text("NAME")?.into()),
@@ -215,10 +220,11 @@ fn read_locks(mut words: Words<'_>) -> Result<Request, WordError> {
             b"WAITERS" => query.waiters = true,
             b"LIMIT" => query.limit = words.number("LIMIT")? as usize,
             b"CURSOR" => query.cursor = words.number("CURSOR")?,
+            b"STALE" => stale = true,
             _ => return Err(words.unknown(word)),
         }
     }
-    Ok(Request::Locks(query))
+    Ok(Request::Locks { query, stale })
 }
 
 fn read_hello(mut words: Words<'_>) -> Result<Request, WordError> {

@@ -107,7 +107,10 @@ fn the_other_lock_commands() {
         limit: 3,
         cursor: 4,
     };
-    assert_eq!(read("LOCKS NAME n OWNER o WAITERS LIMIT 3 CURSOR 4"), Ok(Request::Locks(query)));
+    let line = "LOCKS NAME n OWNER o WAITERS LIMIT 3 CURSOR 4";
+    assert_eq!(read(line), Ok(Request::Locks { query: query.clone(), stale: false }));
+    let line = format!("{line} stale");
+    assert_eq!(read(&line), Ok(Request::Locks { query, stale: true }));
     for line in
         ["UNLOCK", "UNLOCK a b", "RENEW i FOR 7", "REVOKE 5", "REVOKE x REASON y", "LOCKS ALL"]
     {

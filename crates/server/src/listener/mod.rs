@@ -47,11 +47,26 @@ pub(crate) enum Ask {
     /// Several changes that have one answer.
     Changes(Vec<Command>, Answer),
     /// A question; several for one answer.
-    Question(Vec<Query>, Answer),
+    Question(Vec<Query>, Answer, Fresh),
     /// Answered already.
     Say(Vec<u8>),
     /// All events from now on; the connection is for nothing else any more.
     Events(http::EventsFrom),
+}
+
+/// What a member of a cluster may answer a question with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fresh {
+    /// Everything that was acknowledged before is in it.
+    Latest,
+    /// What it knows itself. It is answered without a leader.
+    Stale,
+}
+
+impl Fresh {
+    pub(crate) fn or_stale(stale: bool) -> Fresh {
+        if stale { Fresh::Stale } else { Fresh::Latest }
+    }
 }
 
 /// How the answer is written.

@@ -89,6 +89,7 @@ impl Serving {
             Told::Done { number, applied } => {
                 let landed = landed(number);
                 debug_assert!(landed.is_some(), "nothing is forgotten that is under way");
+                self.turns.caught_up = true;
                 if let Some(Flight { batch, began, .. }) = landed {
                     let took = began.elapsed().as_micros() as u64;
                     self.turns.syncs.add(took, batch.commands.len());
@@ -122,6 +123,7 @@ impl Serving {
                     "this node was far behind: its connections are ended, and come again"
                 );
                 flight.take_if(|flight| flight.number <= number);
+                self.turns.caught_up |= number > 0;
                 self.turns.cut(false);
             }
             Told::Failed(error) => return Err(error.into()),

@@ -24,7 +24,7 @@ impl Reach {
     pub(super) fn open(
         listeners: &mut Listeners,
         config: &Config,
-        tls: Option<Tls>,
+        tls: Option<Arc<Tls>>,
     ) -> Result<Option<Reach>, ServerError> {
         #[cfg(feature = "redis")]
         if let Some(peer) = &config.peer_redis {
@@ -36,7 +36,6 @@ impl Reach {
         }
         let Some(listener) = listeners.peer.take() else { return Ok(None) };
         let bound = listener.local_addr()?.to_string();
-        let tls = tls.map(Arc::new);
         Ok(Some(Reach {
             channel: Arc::new(Tcp { tls: tls.clone() }),
             serves: Box::new(tcp::Listener { listener, tls }),

@@ -89,7 +89,7 @@ impl Turns {
         }
     }
 
-    fn finish_unchanged(&mut self, id: Option<ConnectionId>, work: Work) {
+    pub(super) fn finish_unchanged(&mut self, id: Option<ConnectionId>, work: Work) {
         let Some(id) = id.filter(|id| self.is_there(*id)) else { return };
         match work {
             Work::Question(queries, answer, asker) => {

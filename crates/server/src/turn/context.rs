@@ -11,7 +11,9 @@ use rand::rngs::StdRng;
 use super::guard::{Guard, Login};
 use crate::access::Right;
 use crate::clock::Clock;
+use crate::cluster::Status;
 use crate::connection::ConnectionId;
+use crate::log::raft::View;
 use crate::metrics;
 
 /// Made for each request.
@@ -30,6 +32,9 @@ pub(crate) struct Context<'a> {
     /// It was refused here, and not where commands are admitted: what, and why.
     pub(super) refused: Option<(&'static str, &'static str)>,
     pub(super) guard: Option<&'a Guard>,
+    /// Of a member of a cluster: how that looks from here.
+    pub(super) view: Option<&'a View>,
+    pub(super) caught_up: bool,
     /// The name in the certificate that it has shown.
     pub(super) certificate: Option<&'a str>,
     pub(super) random: &'a mut StdRng,
@@ -60,6 +65,8 @@ impl<'a> Context<'a> {
             login: None,
             refused: None,
             guard: None,
+            view: None,
+            caught_up: false,
             certificate: None,
             random,
             table,
@@ -150,7 +157,30 @@ impl Context<'_> {
             keylatch_table::Answer::Pools(pools) => pools,
             other => unreachable!("pools were asked for: {other:?}"),
         };
-        metrics::render(&self.stats(&table), &pools, table.tally(), &self.about)
+        let mut text = metrics::render(&self.stats(&table), &pools, table.tally(), &self.about);
+        drop(table);
+        if let Some(view) = self.view {
+            metrics::render_cluster(&view.status(), view.seen(), self.caught_up, &mut text);
+        }
+        text
+    }
+
+    /// How the cluster looks from here, as JSON; `None` of a server that is alone.
+    pub(crate) fn cluster(&self) -> Option<String> {
+        let mut status = self.view?.status().to_json();
+        status["caught_up"] = self.caught_up.into();
+        Some(status.to_string())
+    }
+
+    /// What of the cluster is in the way of new locks.
+    fn cluster_problem(&self) -> Option<&'static str> {
+        let status = self.view?.status();
+        match status {
+            _ if !status.majority => Some("it leads, but no majority of the members answers it"),
+            Status { leader: None, .. } => Some("no leader is heard"),
+            _ if !self.caught_up => Some("this member is catching up"),
+            _ => None,
+        }
     }
 
     /// The longest waits and holds, as JSON.
@@ -167,7 +197,8 @@ impl Context<'_> {
 
     /// Whether new locks are taken; and why, or why not.
     pub(crate) fn readiness(&self, verbose: bool) -> (bool, String) {
-        let (ready, full) = (!self.about.full, self.about.full);
+        let (full, problem) = (self.about.full, self.cluster_problem());
+        let ready = !full && problem.is_none();
         let mut text = String::from(if ready { "ready\n" } else { "not ready\n" });
         if verbose || !ready {
             let log = match (self.about.durable, full) {
@@ -175,6 +206,9 @@ impl Context<'_> {
                 (true, false) => "log: ok",
                 (true, true) => "log: its disk is full, no new locks until there is room",
             };
+            if self.view.is_some() {
+                let _ = writeln!(text, "cluster: {}", problem.unwrap_or("ok"));
+            }
             let table = self.table.lock();
             let stats = self.stats(&table);
             let (connections, held, waiting) = (self.about.connections, stats.held, stats.waiting);

@@ -162,7 +162,7 @@ impl Turns {
             return match ask {
                 // Whatever may be said to everybody was decided by its listener.
                 Ask::Say(_) => ask,
-                Ask::Change(_, answer) | Ask::Changes(_, answer) | Ask::Question(_, answer) => {
+                Ask::Change(_, answer) | Ask::Changes(_, answer) | Ask::Question(_, answer, _) => {
                     self.record(guard, at, "ask", None, Outcome::Refused(LOG_IN.into()));
                     Ask::Say(connection.speaks.refusal(Some(&answer), "NOAUTH", LOG_IN))
                 }
@@ -180,7 +180,7 @@ impl Turns {
                 let denied = |command| access::admit(principal, command, &*table).err();
                 commands.iter().find_map(denied)
             }
-            Ask::Question(queries, _) => {
+            Ask::Question(queries, ..) => {
                 queries.iter().find_map(|query| access::admit_query(principal, query).err())
             }
             // It tells of all names.
@@ -198,7 +198,7 @@ impl Turns {
                 Ask::Change(access::as_unknown(command), answer)
             }
             (
-                Ask::Change(_, answer) | Ask::Changes(_, answer) | Ask::Question(_, answer),
+                Ask::Change(_, answer) | Ask::Changes(_, answer) | Ask::Question(_, answer, _),
                 denied,
             ) => {
                 // What everyone is told whose id was used for something else, and nothing more.

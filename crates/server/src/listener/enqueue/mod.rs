@@ -8,7 +8,7 @@ pub use request::fuzz;
 
 use keylatch_table::{Answer as Found, Blocker, Command, Error, Event, Query, Reply, Target};
 
-use super::{Answer as AnyAnswer, Ask, Read};
+use super::{Answer as AnyAnswer, Ask, Fresh, Read};
 use crate::clock::Clock;
 use crate::turn::Context;
 use reply::{ALREADY_EXISTS, DOES_NOT_EXIST, ListEntry};
@@ -79,7 +79,7 @@ impl Session {
             }
             Request::List(filter) => {
                 let query = Query::Locks(filter.into_query());
-                Ask::Question(vec![query], AnyAnswer::Enqueue(Answer::List))
+                Ask::Question(vec![query], AnyAnswer::Enqueue(Answer::List), Fresh::Latest)
             }
             Request::Bad(text) => {
                 let mut out = Vec::new();

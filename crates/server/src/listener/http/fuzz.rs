@@ -99,7 +99,7 @@ fn answer(ask: Ask, table: &Mutex<Table>) -> Option<String> {
                 commands.into_iter().map(|command| table.apply(0, command).reply).collect();
             write_answers(&Answer::Http(answer), &replies, &mut out);
         }
-        Ask::Question(queries, Answer::Http(answer)) => {
+        Ask::Question(queries, Answer::Http(answer), _) => {
             let table = table.lock();
             let found: Vec<_> = queries.iter().map(|query| table.query(0, query)).collect();
             write_found(&answer, &found, table.now(), &mut out);

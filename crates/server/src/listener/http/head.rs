@@ -27,6 +27,8 @@ pub(super) struct Head {
     pub(super) if_match: Option<String>,
     pub(super) last_event_id: Option<String>,
     pub(super) is_json: bool,
+    /// What is found may be that of a while ago (`stale`).
+    pub(super) stale: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +100,7 @@ impl Head {
             if_match: None,
             last_event_id: None,
             is_json: false,
+            stale: false,
         };
         let (mut host, mut origin) = (None, None);
         let mut lengths = 0;
@@ -168,6 +171,29 @@ impl Head {
             }
             None => Err(Problem::new(400, "bad_host", "say the Host".into())),
         }
+    }
+}
+
+impl Head {
+    /// Takes `stale` out of the query, which any question may have.
+    pub(super) fn take_stale(&mut self) -> Result<(), Problem> {
+        if !matches!(self.method, Method::Get | Method::Head) || !self.path.starts_with("/v1/") {
+            return Ok(());
+        }
+        let mut rest = Vec::new();
+        for part in self.query.split('&').filter(|part| !part.is_empty()) {
+            match part.split_once('=').unwrap_or((part, "")) {
+                ("stale", "" | "true" | "1") => self.stale = true,
+                ("stale", "false" | "0") => self.stale = false,
+                ("stale", other) => {
+                    let text = format!("stale: '{other}' is neither true nor false");
+                    return Err(Problem::new(400, "invalid", text));
+                }
+                _ => rest.push(part),
+            }
+        }
+        self.query = rest.join("&");
+        Ok(())
     }
 }
 

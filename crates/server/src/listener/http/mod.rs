@@ -23,7 +23,7 @@ use std::time::Instant;
 
 use keylatch_table::{Command, RequestId, TaskAction, Text};
 
-use super::{Answer as AnyAnswer, Ask, Read};
+use super::{Answer as AnyAnswer, Ask, Fresh, Read};
 use crate::listener::resp::Changes;
 use crate::turn::Context;
 pub(crate) use answer::{write_answer, write_found, write_outcome_of, write_still_waiting};
@@ -121,7 +121,7 @@ impl Session {
             write_problem(problem, Meta::closing(), &mut out);
             Read::Broken(out)
         };
-        let (head, head_bytes) = match Head::read(input, context.hosts) {
+        let (mut head, head_bytes) = match Head::read(input, context.hosts) {
             Ok(Some(read)) => read,
             Ok(None) => return Read::Incomplete,
             Err(problem) => return broken(&problem),
@@ -143,7 +143,9 @@ impl Session {
             changes.close = meta.close;
             return Read::Ask(taken, Ask::Say(refusal("NOAUTH", "this token is not known", meta)));
         }
-        let ask = match route::ask(&head, &input[head_bytes..taken], context) {
+        let asked = head.take_stale();
+        let asked = asked.and_then(|()| route::ask(&head, &input[head_bytes..taken], context));
+        let ask = match asked {
             Ok(route::Asked::Change(command, kind)) => {
                 if let Some(id) = may_wait(&kind, &command) {
                     changes.may_block = true;
@@ -155,7 +157,8 @@ impl Session {
                 Ask::Changes(commands, AnyAnswer::Http(Answer { kind, meta }))
             }
             Ok(route::Asked::Question(query, kind)) => {
-                Ask::Question(vec![query], AnyAnswer::Http(Answer { kind, meta }))
+                let fresh = Fresh::or_stale(head.stale);
+                Ask::Question(vec![query], AnyAnswer::Http(Answer { kind, meta }), fresh)
             }
             Ok(route::Asked::Events) => {
                 return Read::Ask(taken, Ask::Events(EventsFrom(head.last_event_id)));

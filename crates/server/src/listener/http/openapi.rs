@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+mod cluster;
 mod tasks;
 
 use super::head::Method;
@@ -19,6 +20,9 @@ pub(super) fn document() -> String {
         };
         let at = paths.entry(path).or_insert_with(|| json!({}));
         at[word] = operation(op, path);
+        if op.is_question() {
+            cluster::add_stale(&mut at[word]);
+        }
     }
     let document = json!({
         "openapi": "3.1.0",
@@ -44,6 +48,7 @@ fn all_schemas() -> Value {
     for (name, schema) in tasks::schemas() {
         all[name] = schema;
     }
+    all["Cluster"] = cluster::schema();
     all
 }
 
@@ -140,6 +145,7 @@ fn operation(op: Op, path: &str) -> Value {
             "The longest waits and holds since the server started.",
             answers(&[(200, "The longest", json_of("Longest"))], &[]),
         ),
+        Op::Cluster => return cluster::operation(),
         Op::Events => (
             "events",
             "What happens, as server-sent events. With Last-Event-ID from behind that one on.",

@@ -20,6 +20,7 @@ pub(super) enum Op {
     Revoke,
     Owners,
     Longest,
+    Cluster,
     Events,
     Metrics,
     Live,
@@ -37,8 +38,16 @@ pub(super) enum Op {
     PutBack,
 }
 
+impl Op {
+    /// Whether the table is asked, and nothing is changed.
+    pub(super) fn is_question(self) -> bool {
+        use Op::{List, ListTasks, Owners, Pools, Show, ShowTask};
+        matches!(self, List | Show | Owners | Pools | ListTasks | ShowTask)
+    }
+}
+
 /// Method, path and what it is.
-pub(super) const ROUTES: [(Method, &str, Op); 24] = [
+pub(super) const ROUTES: [(Method, &str, Op); 25] = [
     (Method::Post, "/v1/locks", Op::Acquire),
     (Method::Get, "/v1/locks", Op::List),
     (Method::Get, "/v1/locks/{id}", Op::Show),
@@ -58,6 +67,7 @@ pub(super) const ROUTES: [(Method, &str, Op); 24] = [
     (Method::Post, "/v1/revoke", Op::Revoke),
     (Method::Get, "/v1/owners", Op::Owners),
     (Method::Get, "/v1/longest", Op::Longest),
+    (Method::Get, "/v1/cluster", Op::Cluster),
     (Method::Get, "/v1/events", Op::Events),
     (Method::Get, "/metrics", Op::Metrics),
     (Method::Get, "/livez", Op::Live),
@@ -140,6 +150,12 @@ pub(super) fn ask(head: &Head, body: &[u8], context: &mut Context<'_>) -> Result
         Op::Longest if !context.may_observe_all() => return Err(forbidden(context, "LONGEST")),
         Op::Metrics if !context.may_observe() => return Err(forbidden(context, "METRICS")),
         Op::Longest => text(200, JSON, context.longest()),
+        Op::Cluster if !context.may_observe_all() => return Err(forbidden(context, "CLUSTER")),
+        Op::Cluster => {
+            let alone = "this server is no member of a cluster: it was started without --peer";
+            let alone = || Problem::new(404, "no_cluster", alone.into());
+            text(200, JSON, context.cluster().ok_or_else(alone)?)
+        }
         Op::Events if head.method == Method::Head && !context.may_observe_all() => {
             return Err(forbidden(context, "EVENTS"));
         }

@@ -10,7 +10,7 @@ use keylatch_wire::{
     Writer, read_arguments,
 };
 
-use super::{Answer as AnyAnswer, Ask, Read};
+use super::{Answer as AnyAnswer, Ask, Fresh, Read};
 use crate::turn::{Context, LOG_IN};
 
 pub(crate) use answer::{Answer, cause, state, write_answer, write_found, write_outcome};
@@ -80,7 +80,6 @@ impl Session {
             return Ask::Say(self.say(|writer| writer.error("NOAUTH", LOG_IN)));
         }
         let change = |command, answer| Ask::Change(command, AnyAnswer::Resp(answer));
-        let question = |queries, answer| Ask::Question(queries, AnyAnswer::Resp(answer));
         let id = |id| Target::Id(id);
         match request {
             Request::Set(set) => change(set_command(set, context), Answer::Set),
@@ -106,7 +105,10 @@ impl Session {
                 Ok(ask) => ask,
                 Err(text) => Ask::Say(self.say(|writer| writer.error("BADARG", &text))),
             },
-            Request::Locks(query) => question(vec![Query::Locks(query)], Answer::Locks),
+            Request::Locks { query, stale } => {
+                let (queries, answer) = (vec![Query::Locks(query)], AnyAnswer::Resp(Answer::Locks));
+                Ask::Question(queries, answer, Fresh::or_stale(stale))
+            }
             Request::Key(request) => key_ask(request),
             other => Ask::Say(self.own(other, context, changes)),
         }
@@ -279,7 +281,7 @@ fn set_command(set: SetRequest, context: &mut Context<'_>) -> Command {
 fn key_ask(request: KeyRequest) -> Ask {
     let question = |keys: Vec<Resource>, answer| {
         let queries = keys.into_iter().map(Query::Key).collect();
-        Ask::Question(queries, AnyAnswer::Resp(answer))
+        Ask::Question(queries, AnyAnswer::Resp(answer), Fresh::Latest)
     };
     let change = |keys, op, answer| {
         let keyed = Keyed { keys, value: None, all: false, op };

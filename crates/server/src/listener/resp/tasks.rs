@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::Changes;
 use super::answer::{Answer, lease, number, request_id, status, text, write_error};
-use crate::listener::{Answer as AnyAnswer, Ask};
+use crate::listener::{Answer as AnyAnswer, Ask, Fresh};
 use crate::turn::Context;
 
 /// Tasks of one list at most.
@@ -24,7 +24,8 @@ pub(super) fn ask(
     context: &mut Context<'_>,
     changes: &mut Changes,
 ) -> Result<Ask, String> {
-    let question = |query, answer| Ok(Ask::Question(vec![query], AnyAnswer::Resp(answer)));
+    let question =
+        |query, answer| Ok(Ask::Question(vec![query], AnyAnswer::Resp(answer), Fresh::Latest));
     match request {
         TaskRequest::Change(change) => ask_change(*change, context, changes),
         TaskRequest::Get(pool, key) => question(Query::Task(pool, key), Answer::TaskEntry),

@@ -29,7 +29,7 @@ pub(crate) struct Welcome {
 /// Why somebody does not talk to us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
-    #[error("it is no member of a Keylatch cluster: is this its peer address?")]
+    #[error("whoever is there is no member of a Keylatch cluster")]
     Stranger,
     #[error(
         "it speaks another version of the peer protocol ({0}, not {VERSION}): use the same release"

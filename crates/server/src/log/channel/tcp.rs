@@ -1,11 +1,13 @@
 //! Links as TCP connections, mostly inside of TLS: a hello and its answer, then frames, each behind its
 //! length in four bytes.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -19,6 +21,8 @@ use super::{Answers, Channel, ChannelError, Connecting, Hello, Link, MOST_BYTES,
 const LINKS: usize = 256;
 /// How long a hello may take.
 const HELLO: Duration = Duration::from_secs(2);
+/// How often it is said that a node was refused.
+const SAY_EVERY: Duration = Duration::from_secs(60);
 /// A buffer that has grown beyond this for one frame is not kept.
 const KEEP: usize = 256 * 1024;
 
@@ -86,10 +90,16 @@ impl Serves for Listener {
     }
 }
 
-async fn accept(listener: TcpListener, tls: Option<Arc<Tls>>, answers: Arc<dyn Answers>) {
+/// Answers everyone who comes, until it is dropped.
+pub(crate) async fn accept(
+    listener: TcpListener,
+    tls: Option<Arc<Tls>>,
+    answers: Arc<dyn Answers>,
+) {
     let links = Arc::new(Semaphore::new(LINKS));
     // Dropped with this, and with it the links.
     let mut attended = JoinSet::new();
+    let refused = Arc::new(Refused::default());
     loop {
         while attended.try_join_next().is_some() {}
         let stream = match listener.accept().await {
@@ -104,14 +114,14 @@ async fn accept(listener: TcpListener, tls: Option<Arc<Tls>>, answers: Arc<dyn A
             }
         };
         let (answers, place) = (Arc::clone(&answers), Arc::clone(&links).try_acquire_owned());
-        let tls = tls.clone();
+        let (tls, refused) = (tls.clone(), Arc::clone(&refused));
         attended.spawn(async move {
             let ended = match (place, tls) {
                 // There is no room even for finding out who it is.
                 (Err(_), _) => Ok(()),
-                (Ok(_place), None) => attend(Box::new(stream), answers).await,
+                (Ok(_place), None) => attend(Box::new(stream), answers, &refused).await,
                 (Ok(_place), Some(tls)) => match tls.accept(stream).await {
-                    Ok(stream) => attend(Box::new(stream), answers).await,
+                    Ok(stream) => attend(Box::new(stream), answers, &refused).await,
                     Err(error) => {
                         tracing::warn!(%error, "somebody came to the peer address who is no member");
                         Ok(())
@@ -130,7 +140,29 @@ async fn refuse(mut stream: Box<dyn Stream>, refusal: Refusal) -> io::Result<()>
     stream.flush().await
 }
 
-async fn attend(mut stream: Box<dyn Stream>, answers: Arc<dyn Answers>) -> io::Result<()> {
+/// When it was last said that somebody was refused: a member that looks for another one in vain comes all the
+/// time.
+#[derive(Default)]
+struct Refused(Mutex<BTreeMap<u64, Instant>>);
+
+impl Refused {
+    /// Whether it is time to say it of this node.
+    fn is_due(&self, from: u64) -> bool {
+        let mut said = self.0.lock();
+        said.retain(|_, at| at.elapsed() < SAY_EVERY);
+        let due = !said.contains_key(&from) && said.len() < LINKS;
+        if due {
+            said.insert(from, Instant::now());
+        }
+        due
+    }
+}
+
+async fn attend(
+    mut stream: Box<dyn Stream>,
+    answers: Arc<dyn Answers>,
+    refused: &Refused,
+) -> io::Result<()> {
     let mut bytes = [0; HELLO_BYTES];
     tokio::time::timeout(HELLO, stream.read_exact(&mut bytes)).await??;
     let hello = match Hello::from_bytes(&bytes) {
@@ -143,7 +175,9 @@ async fn attend(mut stream: Box<dyn Stream>, answers: Arc<dyn Answers>) -> io::R
     stream.write_all(&hello::answer_to_bytes(answer)).await?;
     stream.flush().await?;
     if let Err(refusal) = answer {
-        tracing::warn!(%refusal, from = hello.from, "a link was refused: this is what its node is told");
+        if refused.is_due(hello.from) {
+            tracing::warn!(%refusal, from = hello.from, "links are refused: this is what that node is told");
+        }
         return Ok(());
     }
     let mut out = Vec::new();

@@ -37,6 +37,12 @@ impl Identity {
         Identity { cluster: u128::from_le_bytes(cluster).max(1), node, incarnation: 0 }
     }
 
+    /// The first node of a new cluster that is not the one which its data comes from, and nobody that was
+    /// in that one.
+    pub(crate) fn founder() -> Identity {
+        Identity::first(Identity::new(0).node)
+    }
+
     pub(crate) fn read(dir: &Path) -> io::Result<Option<Identity>> {
         let bytes = match std::fs::read(dir.join(NAME)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

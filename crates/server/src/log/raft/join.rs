@@ -1,6 +1,6 @@
 //! How a node finds the cluster it is to join, and asks to be let in; or tells the others that it has moved.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +8,8 @@ use openraft::async_runtime::watch::WatchReceiver;
 use tokio::time::Instant;
 
 use super::NodeError;
+use super::desk::{Desk, Told};
+use super::identity::Identity;
 use super::lead::Lead;
 use super::message::{self, Led, Request};
 use crate::log::channel::{Channel, Hello};
@@ -18,6 +20,10 @@ pub(super) const VISITOR: Hello = Hello { cluster: 0, from: 0, to: 0 };
 const LOOK: Duration = Duration::from_secs(30);
 /// How long an answer may take.
 const WITHIN: Duration = Duration::from_secs(5);
+/// How long it may take until there is a leader, when all members are started.
+const ELECTION: Duration = Duration::from_secs(3);
+/// How often it is said of somebody that it cannot be reached.
+const SAY_EVERY: Duration = Duration::from_secs(5);
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(250);
 
@@ -27,18 +33,46 @@ pub(crate) async fn find_cluster(
     addresses: &[String],
 ) -> Result<u128, NodeError> {
     let until = Instant::now() + LOOK;
-    let mut why = String::new();
+    let (mut why, mut said) = (String::new(), Said::after(Duration::ZERO));
     loop {
         for address in addresses {
-            match channel.connect(address, VISITOR).await {
-                Ok((_, welcome)) => return Ok(welcome.cluster),
-                Err(error) => why = format!("{address}: {error}"),
+            let failed = match channel.connect(address, VISITOR).await {
+                Ok((_, welcome)) if welcome.cluster != 0 => return Ok(welcome.cluster),
+                Ok(_) => "it waits itself to be added to a cluster".into(),
+                Err(error) => error.to_string(),
+            };
+            why = format!("{address}: {failed}");
+            if said.is_due(address) {
+                tracing::warn!(address, why = failed, "no cluster to join there yet");
             }
         }
         if Instant::now() >= until {
             return Err(NodeError::NobodyToJoin(why));
         }
         tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// What was said of whom, so that it is not said all the time.
+struct Said {
+    last: BTreeMap<String, Instant>,
+    /// Nothing is said before.
+    from: Instant,
+}
+
+impl Said {
+    fn after(wait: Duration) -> Said {
+        Said { last: BTreeMap::new(), from: Instant::now() + wait }
+    }
+
+    /// Whether it is time to say something of this address.
+    fn is_due(&mut self, address: &str) -> bool {
+        let due = Instant::now() >= self.from
+            && self.last.get(address).is_none_or(|at| at.elapsed() >= SAY_EVERY);
+        if due {
+            self.last.insert(address.into(), Instant::now());
+        }
+        due
     }
 }
 
@@ -50,16 +84,23 @@ enum Standing {
     Wants,
 }
 
-/// Asks to be let in, or to be found elsewhere, until that is so.
-pub(crate) async fn announce(lead: Arc<Lead>, join: Vec<String>) {
+/// Asks to be let in, or to be found elsewhere, until that is so. Says why it cannot be, if it cannot.
+pub(crate) async fn announce(lead: Arc<Lead>, join: Vec<String>, desk: Arc<Desk>) {
+    let mut said = Said::after(ELECTION);
     while let Standing::Wants = standing(&lead, &join) {
-        let request = Request::Join(lead.peers.identity.node, lead.address.clone()).to_bytes();
+        let Identity { cluster, node, .. } = lead.peers.identity;
+        let request = Request::Join { cluster, node, address: lead.address.clone() }.to_bytes();
         for address in known(&lead, &join) {
             match ask(&*lead.peers.channel, &address, &request).await {
-                Ok(Led::Refused(why)) => tracing::warn!(address, why, "cannot join yet"),
-                Ok(Led::NotLeader(_) | Led::NoRoom) => {}
+                Ok(Led::Removed) => return desk.tell(Told::Failed(NodeError::Removed)),
+                Ok(Led::Refused(why)) | Err(why) if said.is_due(&address) => {
+                    tracing::warn!(address, why, "cannot join yet");
+                }
+                Ok(Led::NotLeader(None)) if said.is_due(&address) => {
+                    tracing::warn!(address, "cannot join yet: no leader is known there");
+                }
                 Ok(Led::Done | Led::Index(_)) => break,
-                Err(why) => tracing::debug!(address, why, "not asked to join"),
+                Ok(_) | Err(_) => {}
             }
         }
         tokio::time::sleep(PAUSE).await;
@@ -76,7 +117,8 @@ fn standing(lead: &Lead, join: &[String]) -> Standing {
         // A leader sees to it itself.
         _ if metrics.current_leader == Some(me) => Standing::Settled,
         Some(node) if node.addr != lead.address => Standing::Wants,
-        _ if !votes && !join.is_empty() => Standing::Wants,
+        // If nobody leads it, it may not be what it thinks it is.
+        _ if !join.is_empty() && (!votes || lead.heard_ms().is_none()) => Standing::Wants,
         _ => Standing::Settled,
     }
 }

@@ -20,6 +20,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::bytes;
+use super::look::Seen;
 use super::machine::Machine;
 use super::message::Led;
 use super::peers::Peers;
@@ -55,7 +56,16 @@ pub(crate) struct Lead {
     /// Nodes that are being let in.
     joining: Mutex<BTreeSet<u64>>,
     /// When a leader was last heard.
-    heard: Mutex<Instant>,
+    heard: Mutex<Heard>,
+    pub(crate) seen: Seen,
+    /// Raft is about to end: nothing is asked of it any more.
+    pub(crate) ending: AtomicBool,
+}
+
+/// When a leader was last heard, or how long one is waited for.
+struct Heard {
+    at: Instant,
+    ever: bool,
 }
 
 impl Lead {
@@ -74,7 +84,9 @@ impl Lead {
             table: machine.table(),
             joining: Mutex::default(),
             ready: Notify::new(),
-            heard: Mutex::new(Instant::now()),
+            heard: Mutex::new(Heard { at: Instant::now(), ever: false }),
+            seen: Seen::default(),
+            ending: AtomicBool::new(false),
             raft,
             peers,
             log,
@@ -98,13 +110,19 @@ impl Lead {
     /// another.
     pub(crate) fn leader(&self) -> Option<u64> {
         let leader = self.raft.server_metrics().borrow_watched().current_leader?;
-        let alive = leader == self.me() || self.heard.lock().elapsed() < SILENT;
+        let alive = leader == self.me() || self.heard.lock().at.elapsed() < SILENT;
         alive.then_some(leader)
     }
 
     /// A leader has said something.
     pub(crate) fn hear(&self) {
-        *self.heard.lock() = Instant::now();
+        *self.heard.lock() = Heard { at: Instant::now(), ever: true };
+    }
+
+    /// How long ago a leader was heard, if one ever was.
+    pub(crate) fn heard_ms(&self) -> Option<u64> {
+        let heard = self.heard.lock();
+        heard.ever.then(|| heard.at.elapsed().as_millis() as u64)
     }
 
     fn elsewhere(&self) -> Led {
@@ -114,7 +132,7 @@ impl Lead {
     /// Leads whenever this node is elected. Ends with Raft.
     pub(crate) async fn run(self: Arc<Self>) {
         let mut metrics = self.raft.server_metrics();
-        loop {
+        while !self.ending.load(Ordering::Relaxed) {
             let (vote, elected) = {
                 let metrics = metrics.borrow_watched();
                 (metrics.vote, metrics.state == ServerState::Leader)
@@ -282,8 +300,12 @@ impl Lead {
         if !self.leads() {
             return self.elsewhere();
         }
-        self.peers.learn(node, &address);
         let there = self.address_of(node);
+        // It has sent batches, so it was a member, and the log that says otherwise is behind that.
+        if there.is_none() && self.machine.has_heard_of(node) {
+            return Led::Removed;
+        }
+        self.peers.learn(node, &address);
         if there.as_ref().is_some_and(|there| *there != address) {
             let nodes = BTreeMap::from([(node, BasicNode { addr: address })]);
             return self.change(ChangeMembers::SetNodes(nodes), true).await;

@@ -20,7 +20,7 @@ use super::bytes;
 use super::desk::{Desk, Told};
 use super::origins::{Arrival, Noted, Origins};
 use super::snapshot::{self, Meta};
-use super::types::{Changes, LogId, Source, StoredMembership, Types};
+use super::types::{Changes, Entry, LogId, Source, StoredMembership, Types};
 use crate::clock::Clock;
 use crate::cluster::Fingerprint;
 use crate::log::store::is_full;
@@ -121,6 +121,11 @@ impl Machine {
         self.state.lock().origins.nodes()
     }
 
+    /// Whether a node has ever changed anything.
+    pub(crate) fn has_heard_of(&self, node: u64) -> bool {
+        self.state.lock().origins.knows(node)
+    }
+
     pub(crate) fn table(&self) -> Arc<Mutex<Table>> {
         Arc::clone(&self.table)
     }
@@ -133,6 +138,28 @@ impl Machine {
     /// The last entry that has been applied.
     pub(crate) fn last(&self) -> Option<LogId> {
         self.state.lock().last
+    }
+
+    /// All of it, and up to which entry it goes.
+    pub(crate) fn as_snapshot(&self) -> (Option<LogId>, Vec<u8>) {
+        let state = self.state.lock();
+        let meta = Meta { last_log_id: state.last, last_membership: state.membership.clone() };
+        (state.last, snapshot::to_bytes(&meta, &state.origins, &self.table.lock()))
+    }
+
+    pub(crate) fn apply_entry(&self, entry: &Entry) -> io::Result<Vec<Applied>> {
+        // Both together: a snapshot says up to where it goes.
+        let mut state = self.state.lock();
+        let applied = match &entry.payload {
+            EntryPayload::Normal(changes) => self.apply_changes(changes, &mut state)?,
+            EntryPayload::Membership(membership) => {
+                state.membership = StoredMembership::new(Some(entry.log_id), membership.clone());
+                Vec::new()
+            }
+            EntryPayload::Blank => Vec::new(),
+        };
+        state.last = Some(entry.log_id);
+        Ok(applied)
     }
 
     fn commands_of(&self, changes: &Changes) -> io::Result<Vec<Command>> {
@@ -314,19 +341,7 @@ impl RaftStateMachine<Types> for Machine {
             if let Some(cluster) = &self.cluster {
                 cluster.desk.room().await;
             }
-            // Both together: a snapshot says up to where it goes.
-            let mut state = self.state.lock();
-            let applied = match &entry.payload {
-                EntryPayload::Normal(changes) => self.apply_changes(changes, &mut state)?,
-                EntryPayload::Membership(membership) => {
-                    let stored = StoredMembership::new(Some(entry.log_id), membership.clone());
-                    state.membership = stored;
-                    Vec::new()
-                }
-                EntryPayload::Blank => Vec::new(),
-            };
-            state.last = Some(entry.log_id);
-            drop(state);
+            let applied = self.apply_entry(&entry)?;
             if let Some(responder) = responder {
                 responder.send(applied);
             }

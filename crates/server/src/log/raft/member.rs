@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -25,6 +25,7 @@ use super::desk::{Desk, Told, Wake};
 use super::identity::Identity;
 use super::join;
 use super::lead::Lead;
+use super::look::View;
 use super::machine::Cluster;
 use super::network::Network;
 use super::node::{Files, open_files};
@@ -58,8 +59,7 @@ pub(crate) struct Start {
 /// A member that runs.
 pub(crate) struct Member {
     pub(crate) desk: Arc<Desk>,
-    table: Arc<Mutex<Table>>,
-    clock: Clock,
+    lead: Arc<Lead>,
     orders: mpsc::UnboundedSender<Order>,
     /// Its own, if it was not given to somebody else's runtime.
     thread: Option<JoinHandle<()>>,
@@ -115,18 +115,22 @@ impl Member {
     ) -> Result<(Member, impl Future<Output = ()> + Send + 'static), NodeError> {
         let (orders, taken) = mpsc::unbounded_channel();
         let running = Running::open(start).await?;
-        let (desk, lead) = (Arc::clone(&running.desk), &running.lead);
-        let (table, clock) = (Arc::clone(&lead.table), lead.clock.clone());
-        Ok((Member { desk, table, clock, orders, thread: None }, running.run(taken)))
+        let (desk, lead) = (Arc::clone(&running.desk), Arc::clone(&running.lead));
+        Ok((Member { desk, lead, orders, thread: None }, running.run(taken)))
     }
 
     pub(crate) fn table(&self) -> Arc<Mutex<Table>> {
-        Arc::clone(&self.table)
+        Arc::clone(&self.lead.table)
     }
 
     /// Table time, as the log says it.
     pub(crate) fn clock(&self) -> Clock {
-        self.clock.clone()
+        self.lead.clock.clone()
+    }
+
+    /// How the cluster looks from here.
+    pub(crate) fn view(&self) -> View {
+        View(Arc::clone(&self.lead))
     }
 
     /// Lets another node lead, if this one does. What is returned is ready when that is done or given up.
@@ -203,7 +207,7 @@ impl Running {
         tasks.spawn(Arc::clone(&lead).run());
         tasks.spawn(Carry::new(Arc::clone(&lead), Arc::clone(&desk)).run());
         tasks.spawn(tend(Arc::clone(&lead), snapshot_bytes));
-        tasks.spawn(join::announce(Arc::clone(&lead), join));
+        tasks.spawn(join::announce(Arc::clone(&lead), join, Arc::clone(&desk)));
         tasks.spawn(watch(Arc::clone(&lead), desk));
         while let Some(order) = orders.recv().await {
             match order {
@@ -214,6 +218,7 @@ impl Running {
                 Order::Close => break,
             }
         }
+        lead.ending.store(true, Ordering::Relaxed);
         if let Err(error) = lead.raft.shutdown().await {
             tracing::warn!(%error, "the log did not end well");
         }
@@ -269,6 +274,7 @@ async fn watch(lead: Arc<Lead>, desk: Arc<Desk>) {
             if let Err(error) = &metrics.running_state {
                 return desk.tell(Told::Failed(NodeError::Failed(error.to_string())));
             }
+            lead.seen.note(&metrics);
             for (node, at) in metrics.membership_config.membership().nodes() {
                 lead.peers.learn(*node, &at.addr);
             }

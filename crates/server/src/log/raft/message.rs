@@ -10,7 +10,7 @@ use openraft::raft::{
 
 use super::bytes::{BadBytes, Reader, decode_entry, encode_entry, write_log_id, write_stamp};
 use super::types::{LogId, Stamp, Types, Vote};
-use crate::cluster::{Fingerprint, MemberStatus, Role, Status};
+use crate::cluster::{Fingerprint, MemberStatus, Role, State, Status};
 
 /// What is asked.
 pub(crate) enum Request {
@@ -25,7 +25,11 @@ pub(crate) enum Request {
     /// Up to where a table must be to show everything that is acknowledged now; of the leader.
     ReadIndex,
     /// To become a member, or to be found at another address; of the leader.
-    Join(u64, String),
+    Join {
+        cluster: u128,
+        node: u64,
+        address: String,
+    },
     /// To be none any more; of the leader.
     Remove(u64),
     /// That this node shall lead; of the leader.
@@ -34,6 +38,21 @@ pub(crate) enum Request {
     Status,
     /// What is in this node's table, in short.
     Fingerprint,
+    /// To have a backup made of this node, which has everything that is acknowledged now.
+    Backup,
+    /// A piece of a backup that was made: which one, and from where on.
+    BackupPiece(u64, u64),
+    /// To join this cluster, whose members are found there; of a node that waits for that.
+    Add(u128, Vec<String>),
+}
+
+/// A backup that is there to be fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Offer {
+    pub(crate) backup: u64,
+    pub(crate) cluster: u128,
+    pub(crate) node: u64,
+    pub(crate) length: u64,
 }
 
 pub(crate) struct Piece {
@@ -57,6 +76,8 @@ pub(crate) enum Led {
     NoRoom,
     /// Nothing has happened, and why.
     Refused(String),
+    /// This node was a member, and was taken out.
+    Removed,
 }
 
 const APPEND: u8 = 1;
@@ -71,6 +92,9 @@ const REMOVE: u8 = 9;
 const LEAD: u8 = 10;
 const STATUS: u8 = 11;
 const FINGERPRINT: u8 = 12;
+const BACKUP: u8 = 20;
+const BACKUP_PIECE: u8 = 21;
+const ADD: u8 = 22;
 
 impl Request {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
@@ -111,8 +135,9 @@ impl Request {
                 out.extend_from_slice(commands);
             }
             Request::ReadIndex => out.push(READ_INDEX),
-            Request::Join(node, address) => {
+            Request::Join { cluster, node, address } => {
                 out.push(JOIN);
+                out.extend_from_slice(&cluster.to_le_bytes());
                 out.extend_from_slice(&node.to_le_bytes());
                 out.extend_from_slice(address.as_bytes());
             }
@@ -126,6 +151,19 @@ impl Request {
             }
             Request::Status => out.push(STATUS),
             Request::Fingerprint => out.push(FINGERPRINT),
+            Request::Backup => out.push(BACKUP),
+            Request::BackupPiece(backup, offset) => {
+                out.push(BACKUP_PIECE);
+                out.extend_from_slice(&backup.to_le_bytes());
+                out.extend_from_slice(&offset.to_le_bytes());
+            }
+            Request::Add(cluster, members) => {
+                out.push(ADD);
+                out.extend_from_slice(&cluster.to_le_bytes());
+                for member in members {
+                    write_sized(member.as_bytes(), &mut out);
+                }
+            }
         }
         out
     }
@@ -160,11 +198,23 @@ impl Request {
             }
             COMMIT => Request::Commit(from.stamp()?, from.rest().into()),
             READ_INDEX => Request::ReadIndex,
-            JOIN => Request::Join(from.u64()?, from.text()?),
+            JOIN => {
+                let (cluster, node) = (from.u128()?, from.u64()?);
+                Request::Join { cluster, node, address: from.text()? }
+            }
             REMOVE => Request::Remove(from.u64()?),
             LEAD => Request::Lead(from.u64()?),
             STATUS => Request::Status,
             FINGERPRINT => Request::Fingerprint,
+            BACKUP => Request::Backup,
+            BACKUP_PIECE => Request::BackupPiece(from.u64()?, from.u64()?),
+            ADD => {
+                let (cluster, mut members) = (from.u128()?, Vec::new());
+                while !from.0.is_empty() {
+                    members.push(String::from_utf8_lossy(from.sized()?).into_owned());
+                }
+                Request::Add(cluster, members)
+            }
             _ => return Err(BadBytes("what is asked")),
         };
         from.end()?;
@@ -274,6 +324,7 @@ pub(crate) fn write_led(reply: &Led, out: &mut Vec<u8>) {
             out.push(4);
             out.extend_from_slice(why.as_bytes());
         }
+        Led::Removed => out.push(5),
     }
 }
 
@@ -284,15 +335,26 @@ pub(crate) fn read_led(from: &mut Reader<'_>) -> Result<Led, BadBytes> {
         2 => Led::NotLeader(Some(from.u64()?).filter(|leader| *leader != 0)),
         3 => Led::NoRoom,
         4 => Led::Refused(from.text()?),
+        5 => Led::Removed,
         _ => return Err(BadBytes("a reply")),
     })
 }
 
 pub(crate) fn write_status(status: &Status, out: &mut Vec<u8>) {
     out.extend_from_slice(&status.cluster.to_le_bytes());
-    for number in [status.node, status.leader.unwrap_or(0), status.term, status.applied] {
+    for number in [
+        status.node,
+        status.leader.unwrap_or(0),
+        status.heard_ms.unwrap_or(u64::MAX),
+        status.term,
+        status.last_log,
+        status.applied,
+        status.snapshot,
+    ] {
         out.extend_from_slice(&number.to_le_bytes());
     }
+    out.push(status.state as u8);
+    out.push(u8::from(status.majority));
     for member in &status.members {
         out.extend_from_slice(&member.node.to_le_bytes());
         out.push(match member.role {
@@ -301,24 +363,43 @@ pub(crate) fn write_status(status: &Status, out: &mut Vec<u8>) {
         });
         out.push(u8::from(member.matched.is_some()));
         out.extend_from_slice(&member.matched.unwrap_or(0).to_le_bytes());
+        out.extend_from_slice(&member.heard_ms.unwrap_or(u64::MAX).to_le_bytes());
         write_sized(member.address.as_bytes(), out);
     }
 }
 
 pub(crate) fn read_status(from: &mut Reader<'_>) -> Result<Status, BadBytes> {
     let cluster = from.u128()?;
-    let (node, leader, term, applied) = (from.u64()?, from.u64()?, from.u64()?, from.u64()?);
+    let some = |number: u64, none: u64| Some(number).filter(|number| *number != none);
+    let (node, leader) = (from.u64()?, some(from.u64()?, 0));
+    let (heard_ms, term) = (some(from.u64()?, u64::MAX), from.u64()?);
+    let (last_log, applied, snapshot) = (from.u64()?, from.u64()?, from.u64()?);
+    let state = from.u8()? as usize;
+    let state = *State::ALL.get(state).ok_or(BadBytes("what it is"))?;
+    let majority = from.u8()? == 1;
     let mut members = Vec::new();
     while !from.0.is_empty() {
         let node = from.u64()?;
         let role = if from.u8()? == 0 { Role::Voter } else { Role::Learner };
         let known = from.u8()? == 1;
         let matched = Some(from.u64()?).filter(|_| known);
+        let heard_ms = some(from.u64()?, u64::MAX);
         let address = String::from_utf8_lossy(from.sized()?).into_owned();
-        members.push(MemberStatus { node, address, role, matched });
+        members.push(MemberStatus { node, address, role, matched, heard_ms });
     }
-    let leader = Some(leader).filter(|leader| *leader != 0);
-    Ok(Status { cluster, node, leader, term, applied, members })
+    Ok(Status {
+        cluster,
+        node,
+        state,
+        leader,
+        heard_ms,
+        majority,
+        term,
+        last_log,
+        applied,
+        snapshot,
+        members,
+    })
 }
 
 pub(crate) fn write_fingerprint(fingerprint: &Fingerprint, out: &mut Vec<u8>) {
@@ -328,6 +409,28 @@ pub(crate) fn write_fingerprint(fingerprint: &Fingerprint, out: &mut Vec<u8>) {
 
 pub(crate) fn read_fingerprint(from: &mut Reader<'_>) -> Result<Fingerprint, BadBytes> {
     Ok(Fingerprint { applied: from.u64()?, hash: from.u64()? })
+}
+
+pub(crate) fn write_offer(offer: &Offer, out: &mut Vec<u8>) {
+    out.extend_from_slice(&offer.cluster.to_le_bytes());
+    for number in [offer.backup, offer.node, offer.length] {
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+}
+
+pub(crate) fn read_offer(from: &mut Reader<'_>) -> Result<Offer, BadBytes> {
+    let cluster = from.u128()?;
+    Ok(Offer { cluster, backup: from.u64()?, node: from.u64()?, length: from.u64()? })
+}
+
+#[allow(clippy::ptr_arg)] // as it is written for every reply
+pub(crate) fn write_bytes(bytes: &Vec<u8>, out: &mut Vec<u8>) {
+    out.extend_from_slice(bytes);
+}
+
+#[allow(clippy::unnecessary_wraps)] // as it is read of every reply
+pub(crate) fn read_bytes(from: &mut Reader<'_>) -> Result<Vec<u8>, BadBytes> {
+    Ok(from.rest().to_vec())
 }
 
 fn write_vote(vote: &Vote, out: &mut Vec<u8>) {

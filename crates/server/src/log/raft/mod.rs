@@ -15,20 +15,26 @@
 //! - `message`, `peers`, `network`, `service`: what members say, over which lines, and what they answer.
 //! - `lead`: what a leader does with it, and what else a leader does.
 //! - `origins`: why it counts once, and who waits where.
-//! - `member`: the thread on which all of this runs; `identity`, `join`: who it is and how it came to be one.
-//! - `visit`: what an operator asks.
+//! - `member`: the thread on which all of this runs; `identity`, `join`, `waiting`: who it is and how it came
+//!   to be one.
+//! - `look`: how the cluster looks from here; `visit`: what an operator asks; `backup`: a snapshot in a file of its own; `offers`: how it
+//!   is fetched; `found`: a new cluster of it, or of nothing.
 
+pub(crate) mod backup;
 mod bytes;
 mod carry;
 mod desk;
+pub(crate) mod found;
 mod identity;
 mod join;
 mod lead;
+mod look;
 mod machine;
 mod member;
 mod message;
 mod network;
 mod node;
+mod offers;
 mod origins;
 mod peers;
 mod service;
@@ -38,8 +44,11 @@ mod storage;
 mod suite;
 mod types;
 pub(crate) mod visit;
+mod waiting;
 
 pub(crate) use desk::{Desk, Told};
+pub(crate) use look::{Seen, View};
 pub(crate) use member::{Member, Start};
 pub(crate) use node::Node;
 pub use node::NodeError;
+pub(crate) use waiting::whom_to_join;

@@ -50,6 +50,18 @@ pub enum NodeError {
     /// It cannot join anybody.
     #[error("there is no cluster to join: {0}")]
     NobodyToJoin(String),
+    /// Something that fills a data directory has not ended.
+    #[error(
+        "the data directory {} is not whole: `keylatch cluster restore` or `init` was broken off. Run it again",
+        .0.display()
+    )]
+    Unfinished(PathBuf),
+    /// The cluster goes on without it.
+    #[error(
+        "this node was taken out of its cluster (`keylatch cluster remove`), and does not come back by itself: \
+         to have it join again as a new member, empty its data directory"
+    )]
+    Removed,
     /// It is not alone.
     #[error(
         "this data directory is one of {0} members of a cluster: start it with --peer, or remove the other \
@@ -192,6 +204,7 @@ pub(super) fn open_files(
     settings: &Settings,
     hash_seed: u64,
 ) -> Result<Files, NodeError> {
+    super::found::check(dir)?;
     let LogSizes { segment_bytes, reserve_bytes, .. } = sizes;
     let options = Options { segment_bytes, reserve_bytes };
     let (store, recovered) = Store::open(&dir.join("log"), options)

@@ -73,6 +73,11 @@ impl Origins {
         }
     }
 
+    /// Whether a batch of this node has ever counted.
+    pub(crate) fn knows(&self, node: u64) -> bool {
+        self.last.contains_key(&node)
+    }
+
     /// The last batch of a node's life that counted; 0 if none did.
     pub(crate) fn last(&self, node: u64, incarnation: u64) -> u64 {
         match self.last.get(&node) {

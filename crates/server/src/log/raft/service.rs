@@ -8,16 +8,15 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use openraft::EntryPayload;
-use openraft::async_runtime::watch::WatchReceiver;
 use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse};
 use openraft::storage::Snapshot;
 use parking_lot::Mutex;
 
 use super::lead::Lead;
 use super::message::{self, Led, Piece, Request, reply_to_bytes};
+use super::offers::Offers;
 use super::snapshot;
 use super::types::Types;
-use crate::cluster::{MemberStatus, Role, Status};
 use crate::log::channel::{Answers, Hello, Refusal, Welcome};
 
 /// Answers others, as long as it is there.
@@ -26,6 +25,8 @@ pub(crate) struct Service {
     dir: PathBuf,
     /// Snapshots that are on their way, by sender.
     receiving: Mutex<BTreeMap<u64, Receiving>>,
+    /// Backups that are being fetched.
+    offers: Offers,
 }
 
 struct Receiving {
@@ -36,7 +37,7 @@ struct Receiving {
 
 impl Service {
     pub(crate) fn new(lead: Arc<Lead>, dir: PathBuf) -> Service {
-        Service { lead, dir, receiving: Mutex::default() }
+        Service { lead, dir, receiving: Mutex::default(), offers: Offers::default() }
     }
 
     async fn append(
@@ -90,33 +91,6 @@ impl Service {
         file.seek(SeekFrom::Start(0))?;
         Ok(Some(file))
     }
-
-    pub(crate) fn status(&self) -> Status {
-        let lead = &self.lead;
-        let (members, leader, term, applied) = {
-            let metrics = lead.raft.metrics();
-            let metrics = metrics.borrow_watched();
-            let membership = metrics.membership_config.membership();
-            let voters: Vec<u64> = membership.voter_ids().collect();
-            let matched = |node: &u64| {
-                let matched = metrics.replication.as_ref()?.get(node)?.as_ref()?;
-                Some(matched.index)
-            };
-            let members: Vec<MemberStatus> = membership
-                .nodes()
-                .map(|(node, at)| MemberStatus {
-                    node: *node,
-                    address: at.addr.clone(),
-                    role: if voters.contains(node) { Role::Voter } else { Role::Learner },
-                    matched: matched(node),
-                })
-                .collect();
-            let applied = metrics.last_applied.map_or(0, |log_id| log_id.index);
-            (members, lead.leader(), metrics.current_term, applied)
-        };
-        let identity = &lead.peers.identity;
-        Status { cluster: identity.cluster, node: identity.node, leader, term, applied, members }
-    }
 }
 
 fn entry_bytes(entry: &super::types::Entry) -> usize {
@@ -149,13 +123,31 @@ impl Answers for Service {
             let fatal = |error: &dyn std::fmt::Display| error.to_string();
             let led = match request {
                 Request::Status => {
-                    return reply_to_bytes(Ok(self.status()), message::write_status);
+                    return reply_to_bytes(Ok(lead.status()), message::write_status);
                 }
                 Request::Fingerprint => {
                     let fingerprint = lead.machine.fingerprint();
                     return reply_to_bytes(Ok(fingerprint), message::write_fingerprint);
                 }
-                Request::Join(node, address) => lead.join(node, address).await,
+                Request::Backup => {
+                    return reply_to_bytes(self.offers.make(lead).await, message::write_offer);
+                }
+                Request::BackupPiece(backup, offset) => {
+                    let piece = self.offers.piece(backup, offset);
+                    return reply_to_bytes(piece, message::write_bytes);
+                }
+                Request::Add(cluster, _) if cluster == lead.peers.identity.cluster => {
+                    Led::Refused("it is a member of this cluster already".into())
+                }
+                Request::Add(..) => Led::Refused(
+                    "it belongs to another cluster, perhaps to one of its own: stop it, empty its data \
+                     directory, and start it with --join wait"
+                        .into(),
+                ),
+                Request::Join { cluster, .. } if cluster != lead.peers.identity.cluster => {
+                    Led::Refused("it belongs to another cluster: empty its data directory to join".into())
+                }
+                Request::Join { node, address, .. } => lead.join(node, address).await,
                 Request::Remove(node) => lead.remove(node).await,
                 Request::Lead(node) => lead.hand_over_to(node).await,
                 _ if from == 0 => Led::Refused("only members may ask this".into()),

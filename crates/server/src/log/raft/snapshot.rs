@@ -37,13 +37,7 @@ impl Writing {
         // The checksum is known at the end.
         file.write_all(&[0; 4])?;
         let mut writing = Writing { file, sum: crc32fast::Hasher::new() };
-        let (last, membership) = (meta.last_log_id.as_ref(), &meta.last_membership);
-        writing.add(&bytes::encode_snapshot_head(
-            last,
-            membership.log_id().as_ref(),
-            membership.membership(),
-            origins,
-        ))?;
+        writing.add(&head(meta, origins))?;
         Ok(writing)
     }
 
@@ -96,16 +90,40 @@ pub(crate) fn open(dir: &Path) -> io::Result<Option<File>> {
 pub(crate) fn read(file: &mut File, hash_seed: u64) -> io::Result<(Meta, Origins, Table)> {
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
-    let rest = bytes.strip_prefix(MAGIC).ok_or_else(|| damaged("its beginning"))?;
-    let (sum, body) = rest.split_at_checked(4).ok_or_else(|| damaged("its length"))?;
+    from_bytes(&bytes, hash_seed).map_err(damaged)
+}
+
+/// The same of its bytes, wherever they come from; or what of them is damaged.
+pub(crate) fn from_bytes(
+    bytes: &[u8],
+    hash_seed: u64,
+) -> Result<(Meta, Origins, Table), &'static str> {
+    let rest = bytes.strip_prefix(MAGIC).ok_or("its beginning")?;
+    let (sum, body) = rest.split_at_checked(4).ok_or("its length")?;
     if sum != crc32fast::hash(body).to_le_bytes() {
-        return Err(damaged("its checksum"));
+        return Err("its checksum");
     }
     let (meta, length) = read_head(body)?;
     let origins = bytes::decode_origins(body[0], &body[length..]);
-    let (origins, more) = origins.map_err(|_| damaged("the members"))?;
+    let (origins, more) = origins.map_err(|_| "the members")?;
     let table = Table::restore(&body[length + more..], hash_seed);
-    Ok((meta, origins, table.map_err(|_| damaged("the table"))?))
+    Ok((meta, origins, table.map_err(|_| "the table")?))
+}
+
+/// A snapshot as the bytes of its file.
+pub(crate) fn to_bytes(meta: &Meta, origins: &Origins, table: &Table) -> Vec<u8> {
+    let mut bytes = [MAGIC.as_slice(), &[0; 4]].concat();
+    bytes.extend_from_slice(&head(meta, origins));
+    bytes.extend_from_slice(&table.snapshot());
+    let sum = crc32fast::hash(&bytes[HEADER..]);
+    bytes[MAGIC.len()..HEADER].copy_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+fn head(meta: &Meta, origins: &Origins) -> Vec<u8> {
+    let (last, membership) = (meta.last_log_id.as_ref(), &meta.last_membership);
+    let at = membership.log_id().as_ref();
+    bytes::encode_snapshot_head(last, at, membership.membership(), origins)
 }
 
 /// What a snapshot that has been read before says of itself.
@@ -114,11 +132,11 @@ pub(crate) fn read_meta(file: &mut File) -> io::Result<Meta> {
     file.take(HEAD_MOST).read_to_end(&mut bytes)?;
     file.rewind()?;
     let head = bytes.get(HEADER..).ok_or_else(|| damaged("its length"))?;
-    Ok(read_head(head)?.0)
+    Ok(read_head(head).map_err(damaged)?.0)
 }
 
-fn read_head(body: &[u8]) -> io::Result<(Meta, usize)> {
-    let head = bytes::decode_snapshot_head(body).map_err(|_| damaged("its head"))?;
+fn read_head(body: &[u8]) -> Result<(Meta, usize), &'static str> {
+    let head = bytes::decode_snapshot_head(body).map_err(|_| "its head")?;
     let (last_log_id, membership_at, membership, length) = head;
     let last_membership = StoredMembership::new(membership_at, membership);
     Ok((Meta { last_log_id, last_membership }, length))

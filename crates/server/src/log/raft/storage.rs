@@ -116,6 +116,11 @@ impl Log {
         });
     }
 
+    /// All live entries.
+    pub(crate) fn entries(&self) -> Vec<Entry> {
+        self.0.lock().entries.iter().cloned().collect()
+    }
+
     /// Whether anything is in it.
     pub(crate) fn is_empty(&self) -> bool {
         let inner = self.0.lock();

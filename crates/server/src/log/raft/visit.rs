@@ -1,22 +1,32 @@
 //! What somebody asks of a cluster who is no member: an operator.
 
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::backup::{Head, Writing};
 use super::bytes::{BadBytes, Reader};
 use super::join::VISITOR;
 use super::message::{self, Led, Request};
-use crate::cluster::{ClusterError, Fingerprint, Status, Visit};
+use crate::cluster::{
+    Backup, BackupError, ClusterError, Fingerprint, MemberStatus, Role, Status, Visit,
+};
 #[cfg(feature = "redis")]
 use crate::config::{ConfigError, RedisPeer};
-use crate::log::channel::Channel;
 #[cfg(feature = "redis")]
 use crate::log::channel::redis::Redis;
 use crate::log::channel::tcp::Tcp;
 use crate::log::channel::tls::Tls;
+use crate::log::channel::{self, Channel};
 
 /// How long an answer may take; a change of members waits for a majority.
 const WITHIN: Duration = Duration::from_secs(30);
+/// How long a member may take to write a snapshot; one that finds no room gives up before.
+const MAKING: Duration = Duration::from_secs(150);
+/// How long a node that was added may take until it votes: it gets the log first.
+const JOINS: Duration = Duration::from_secs(120);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// How the cluster looks from the member at this peer address.
 pub(crate) fn status(at: &Visit) -> Result<Status, ClusterError> {
@@ -44,7 +54,63 @@ pub(crate) fn transfer(at: &Visit, node: u64) -> Result<(), ClusterError> {
     block_on(ask_leader(at, &Request::Lead(node)))
 }
 
-fn block_on<T>(asking: impl Future<Output = Result<T, ClusterError>>) -> Result<T, ClusterError> {
+/// Has a node that waits for it join, and waits until it votes; its number.
+pub(crate) fn add(at: &Visit, address: &str) -> Result<u64, ClusterError> {
+    block_on(async {
+        let (channel, member) = reach(at)?;
+        let status = ask(&*channel, &member, &Request::Status, message::read_status).await?;
+        if status.leader.is_none() {
+            return Err(ClusterError::NoLeader);
+        }
+        let members = status.members.into_iter().map(|member| member.address).collect();
+        let request = Request::Add(status.cluster, members);
+        let node = match ask(&*channel, address, &request, message::read_led).await? {
+            Led::Index(node) => node,
+            Led::Refused(why) => return Err(ClusterError::Failed(format!("{address}: {why}"))),
+            _ => return Err(ClusterError::Failed(format!("{address} does not wait to be added"))),
+        };
+        let until = Instant::now() + JOINS;
+        loop {
+            let status = ask(&*channel, &member, &Request::Status, message::read_status).await?;
+            let votes = |member: &MemberStatus| member.node == node && member.role == Role::Voter;
+            if status.members.iter().any(votes) {
+                return Ok(node);
+            }
+            if Instant::now() >= until {
+                let text = format!(
+                    "{address} was told to join as {node}, and does not vote yet: see `cluster status`, and \
+                     what it logs"
+                );
+                return Err(ClusterError::Failed(text));
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    })
+}
+
+/// Has a backup made, and fetches it.
+pub(crate) fn snapshot(at: &Visit, file: &Path) -> Result<Backup, BackupError> {
+    block_on(async {
+        let (channel, member) = reach(at)?;
+        let mut link = Link::to(&*channel, &member).await?;
+        let offer = link.ask(&Request::Backup, MAKING, message::read_offer).await?;
+        let head = Head::new(offer.cluster, offer.node, offer.length);
+        let mut writing = Writing::begin(file, head)?;
+        let mut offset = 0;
+        while offset < offer.length {
+            let request = Request::BackupPiece(offer.backup, offset);
+            let piece = link.ask(&request, WITHIN, message::read_bytes).await?;
+            if piece.is_empty() {
+                return Err(ClusterError::Failed("the backup has ended too early".into()).into());
+            }
+            writing.add(&piece)?;
+            offset += piece.len() as u64;
+        }
+        writing.finish()
+    })
+}
+
+fn block_on<T, E: From<ClusterError>>(asking: impl Future<Output = Result<T, E>>) -> Result<T, E> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| ClusterError::Failed(error.to_string()))?.block_on(asking)
 }
@@ -60,6 +126,7 @@ async fn ask_leader(at: &Visit, request: &Request) -> Result<(), ClusterError> {
         Led::NotLeader(_) => Err(ClusterError::NoLeader),
         Led::NoRoom => Err(ClusterError::Failed("the disk of its log is full".into())),
         Led::Refused(why) => Err(ClusterError::Failed(why)),
+        Led::Removed => Err(ClusterError::Failed("it is no member any more".into())),
     }
 }
 
@@ -83,14 +150,38 @@ async fn ask<T>(
     request: &Request,
     read: fn(&mut Reader<'_>) -> Result<T, BadBytes>,
 ) -> Result<T, ClusterError> {
-    let unreachable = |why: String| ClusterError::Unreachable(address.into(), why);
-    let asking = async {
+    Link::to(channel, address).await?.ask(request, WITHIN, read).await
+}
+
+/// A link to whoever is at an address.
+struct Link {
+    link: Box<dyn channel::Link>,
+    address: String,
+}
+
+impl Link {
+    async fn to(channel: &dyn Channel, address: &str) -> Result<Link, ClusterError> {
         let connected = channel.connect(address, VISITOR).await;
-        let (mut link, _) = connected.map_err(|error| unreachable(error.to_string()))?;
-        let reply = link.call(&request.to_bytes()).await;
-        let reply = reply.map_err(|error| unreachable(error.to_string()))?;
+        let unreachable = |why| ClusterError::Unreachable(address.into(), why);
+        let (link, _) = connected.map_err(|error| unreachable(error.to_string()))?;
+        Ok(Link { link, address: address.into() })
+    }
+
+    async fn ask<T>(
+        &mut self,
+        request: &Request,
+        within: Duration,
+        read: fn(&mut Reader<'_>) -> Result<T, BadBytes>,
+    ) -> Result<T, ClusterError> {
+        let unreachable = |why| ClusterError::Unreachable(self.address.clone(), why);
+        let request = request.to_bytes();
+        let reply = match tokio::time::timeout(within, self.link.call(&request)).await {
+            Err(_) => {
+                let why = "no answer in time; it may have happened all the same";
+                return Err(unreachable(why.into()));
+            }
+            Ok(reply) => reply.map_err(|error| unreachable(error.to_string()))?,
+        };
         message::reply_from_bytes(&reply, read).map_err(ClusterError::Failed)
-    };
-    let late = |_| unreachable("no answer in time; it may have happened all the same".into());
-    tokio::time::timeout(WITHIN, asking).await.map_err(late)?
+    }
 }
