@@ -17,6 +17,7 @@
 //! - `origins`: why it counts once, and who waits where.
 //! - `member`: the thread on which all of this runs; `identity`, `join`: who it is and how it came to be one.
 //! - `visit`: what an operator asks.
+//! - `outside`: chance and threads; `sim`: several members in a world that follows from a seed.
 
 mod bytes;
 mod carry;
@@ -30,8 +31,11 @@ mod message;
 mod network;
 mod node;
 mod origins;
+mod outside;
 mod peers;
 mod service;
+#[cfg(test)]
+pub(crate) mod sim;
 mod snapshot;
 mod storage;
 #[cfg(test)]
