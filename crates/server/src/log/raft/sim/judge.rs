@@ -45,6 +45,8 @@ pub(super) struct Judge {
     /// Requests that have not happened, as somebody was told.
     never: BTreeSet<RequestId>,
     beliefs: Vec<Belief>,
+    /// Who is a member, as the log says.
+    pub(super) members: BTreeSet<u64>,
     /// How many vote, in the smaller half of a joint membership.
     pub(super) voters: usize,
     /// Time in the log.
@@ -120,6 +122,7 @@ impl Judge {
             seen_token: 0,
             never: BTreeSet::new(),
             beliefs: Vec::new(),
+            members: BTreeSet::new(),
             voters: 0,
             time: 0,
             term_began: (0, 0),
@@ -188,6 +191,7 @@ impl Judge {
         }
         if let EntryPayload::Membership(membership) = &entry.payload {
             let configs = membership.get_joint_config().iter();
+            self.members = membership.nodes().map(|(node, _)| *node).collect();
             self.voters = configs.map(BTreeSet::len).min().unwrap_or(0);
         }
         let EntryPayload::Normal(changes) = &entry.payload else { return };
