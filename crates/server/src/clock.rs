@@ -50,6 +50,10 @@ impl Clock {
 
 /// The wall clock.
 pub(crate) fn wall() -> Duration {
+    #[cfg(test)]
+    if let Some(at) = crate::log::raft::sim::wall() {
+        return at;
+    }
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 

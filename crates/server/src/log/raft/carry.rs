@@ -54,8 +54,14 @@ impl Carry {
                 continue;
             }
             let Some(out) = self.desk.take_up() else { continue };
+            #[cfg(test)]
+            if matches!(out.what, Wanted::Read) && super::sim::reads_stale() {
+                self.desk.tell(Told::Read { number: out.number });
+                continue;
+            }
             tries = if tries.0 == out.number { (tries.0, tries.1 + 1) } else { (out.number, 1) };
             let led = tokio::select! {
+                biased;
                 led = ask(&self.lead, &mut self.line, leader, &out) => led,
                 () = another_leader(&self.lead, leader) => continue,
             };
@@ -93,6 +99,7 @@ impl Carry {
     /// Waits for another leader, for another thing to carry, or for this long.
     async fn something_new(&self, metrics: &mut Metrics, within: Duration) {
         tokio::select! {
+            biased;
             Ok(()) = metrics.changed() => {}
             () = self.desk.changed.notified() => {}
             () = self.lead.ready.notified() => {}

@@ -6,9 +6,8 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
-use rand::RngCore;
-
 use super::bytes::Reader;
+use super::outside;
 
 const NAME: &str = "member";
 const NEW: &str = "member.new";
@@ -26,15 +25,14 @@ impl Identity {
     /// A new node of a cluster. Numbers are random, so that none is ever given twice; 0 is nobody and 1
     /// is a node that began alone.
     pub(crate) fn new(cluster: u128) -> Identity {
-        let node = rand::rng().next_u64().max(2);
+        let node = outside::random().max(2);
         Identity { cluster, node, incarnation: 0 }
     }
 
     /// The first node of a new cluster.
     pub(crate) fn first(node: u64) -> Identity {
-        let mut cluster = [0; 16];
-        rand::rng().fill_bytes(&mut cluster);
-        Identity { cluster: u128::from_le_bytes(cluster).max(1), node, incarnation: 0 }
+        let cluster = u128::from(outside::random()) << 64 | u128::from(outside::random());
+        Identity { cluster: cluster.max(1), node, incarnation: 0 }
     }
 
     /// The first node of a new cluster that is not the one which its data comes from, and nobody that was

@@ -22,7 +22,8 @@ use tokio::time::Instant;
 use super::bytes;
 use super::look::Seen;
 use super::machine::Machine;
-use super::message::Led;
+use super::message::{self, Led, Request};
+use super::outside::of_this_node;
 use super::peers::Peers;
 use super::storage::Log;
 use super::types::{Changes, Raft, Source, Stamp, Vote};
@@ -156,7 +157,13 @@ impl Lead {
         if self.raft.ensure_linearizable(ReadPolicy::ReadIndex).await.is_err() {
             return false;
         }
-        self.clock.set(self.table.lock().now());
+        #[cfg(test)]
+        let keeps_time = super::sim::has_own_time();
+        #[cfg(not(test))]
+        let keeps_time = false;
+        if !keeps_time {
+            self.clock.set(self.table.lock().now());
+        }
         self.leads.store(true, Ordering::Relaxed);
         self.ready.notify_waiters();
         true
@@ -199,6 +206,7 @@ impl Lead {
                 }
             }
             tokio::select! {
+                biased;
                 changed = metrics.changed() => if changed.is_err() { return },
                 () = tokio::time::sleep(self.until_tick()) => self.tick(since).await,
             }
@@ -315,10 +323,10 @@ impl Lead {
         }
         if self.joining.lock().insert(node) {
             let lead = Arc::clone(self);
-            tokio::spawn(async move {
+            tokio::spawn(of_this_node(async move {
                 lead.let_in(node, address).await;
                 lead.joining.lock().remove(&node);
-            });
+            }));
         }
         Led::Index(0)
     }
@@ -344,6 +352,9 @@ impl Lead {
         if self.address_of(node).is_none() {
             return Led::Refused(format!("there is no node {node}"));
         }
+        if node == self.me() && self.raft.voter_ids().count() > 1 {
+            return self.have_removed().await;
+        }
         let nodes = BTreeSet::from([node]);
         if !self.is_voter(node) {
             return self.change(ChangeMembers::RemoveNodes(nodes), false).await;
@@ -352,6 +363,30 @@ impl Lead {
             return Led::Refused("it is the last one: stop it instead".into());
         }
         self.change(ChangeMembers::RemoveVoters(nodes), false).await
+    }
+
+    /// Another one leads, and takes this node out. Raft would let a leader go on that is no member any more, and
+    /// what that one then does with the members is not defined.
+    async fn have_removed(&self) -> Led {
+        self.hand_over().await;
+        let until = Instant::now() + HAND_OVER;
+        let request = Request::Remove(self.me()).to_bytes();
+        loop {
+            let leader = self.leader().filter(|leader| *leader != self.me());
+            let led = match leader.map(|leader| self.peers.line(leader)) {
+                None => Led::Refused("nobody has taken over: try again".into()),
+                Some(mut line) => match line.call(&request, HAND_OVER).await {
+                    Err(error) => Led::Refused(error.to_string()),
+                    Ok(reply) => message::reply_from_bytes(&reply, message::read_led)
+                        .unwrap_or_else(Led::Refused),
+                },
+            };
+            // Who has just been elected is not ready at once.
+            if led == Led::Done || Instant::now() >= until {
+                return led;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 
     async fn change(&self, change: ChangeMembers<u64, BasicNode>, retain: bool) -> Led {

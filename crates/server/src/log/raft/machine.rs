@@ -32,6 +32,9 @@ pub(crate) struct Machine {
     handed: Handed,
     dir: PathBuf,
     hash_seed: u64,
+    /// The last state that another member has sent; held while a snapshot becomes the one that counts, so that an
+    /// older one, of which the log is gone, never takes its place.
+    sent: Arc<Mutex<Option<LogId>>>,
     /// Of a member of a cluster: where outcomes go.
     cluster: Option<Cluster>,
 }
@@ -94,12 +97,17 @@ impl Machine {
             }
             None => (Table::new(settings.clone(), 0, hash_seed), State::default()),
         };
+        #[cfg(test)]
+        super::sim::opened(state.last, || {
+            (table.state_hash(), crc32fast::hash(&state.origins.to_bytes()))
+        });
         Ok(Machine {
             table: Arc::new(Mutex::new(table)),
             state: Arc::new(Mutex::new(state)),
             handed: Handed::default(),
             dir: dir.into(),
             hash_seed,
+            sent: Arc::default(),
             cluster: None,
         })
     }
@@ -159,6 +167,8 @@ impl Machine {
             EntryPayload::Blank => Vec::new(),
         };
         state.last = Some(entry.log_id);
+        #[cfg(test)]
+        super::sim::applied(entry, || self.digest(&state));
         Ok(applied)
     }
 
@@ -278,27 +288,35 @@ impl RaftSnapshotBuilder<Types> for Machine {
                     snapshot::remove_new(&self.dir);
                     tokio::time::sleep(RETRY).await;
                 }
-                other => return other,
+                // The leader has sent a newer state. An error would be the end of Raft here.
+                Ok(None) => {}
+                Ok(Some(snapshot)) => return Ok(snapshot),
+                Err(error) => return Err(error),
             }
         }
     }
 }
 
 impl Machine {
-    async fn write_snapshot(&self) -> io::Result<SnapshotOf<Types, File>> {
+    /// `None` if another state was installed meanwhile.
+    async fn write_snapshot(&self) -> io::Result<Option<SnapshotOf<Types, File>>> {
+        #[cfg(test)]
+        if super::sim::is_here() {
+            return self.write_snapshot_here().await;
+        }
         let (meta, origins, mut writer) = {
             let state = self.state.lock();
             let meta = Meta { last_log_id: state.last, last_membership: state.membership.clone() };
             (meta, state.origins.clone(), SnapshotWriter::begin(&mut self.table.lock()))
         };
         let (pieces, mut to_write) = mpsc::channel(PIECES);
-        let (dir, head) = (self.dir.clone(), meta.clone());
+        let (dir, head, sent) = (self.dir.clone(), meta.clone(), Arc::clone(&self.sent));
         let written = tokio::task::spawn_blocking(move || {
-            let mut file = snapshot::Writing::begin(&dir, &head, &origins)?;
+            let mut file = snapshot::Writing::begin(dir.join(snapshot::OWN), &head, &origins)?;
             while let Some(piece) = to_write.blocking_recv() {
                 match piece {
                     Piece::Bytes(bytes) => file.add(&bytes)?,
-                    Piece::End => return file.finish(&dir),
+                    Piece::End => return finish(file, &dir, &head, &sent),
                 }
             }
             Err(io::Error::other("the snapshot was given up"))
@@ -307,7 +325,7 @@ impl Machine {
             let mut bytes = Vec::new();
             let progress = writer.write(&mut self.table.lock(), RECORDS, &mut bytes);
             if progress == Progress::Overtaken {
-                return Err(io::Error::other("another state was installed meanwhile"));
+                return Ok(None);
             }
             // If nobody takes it, the file has failed, and says why below.
             let taken = pieces.send(Piece::Bytes(bytes)).await.is_ok();
@@ -320,7 +338,54 @@ impl Machine {
             tokio::task::yield_now().await;
         }
         let file = written.await.map_err(io::Error::other)??;
-        Ok(Snapshot { meta, snapshot: file })
+        Ok(file.map(|snapshot| Snapshot { meta, snapshot }))
+    }
+}
+
+/// Makes a snapshot of the own table the one that counts; `None` if a newer one was sent meanwhile.
+fn finish(
+    file: snapshot::Writing,
+    dir: &Path,
+    meta: &Meta,
+    sent: &Mutex<Option<LogId>>,
+) -> io::Result<Option<File>> {
+    let sent = sent.lock();
+    if *sent > meta.last_log_id { Ok(None) } else { file.finish(dir).map(Some) }
+}
+
+#[cfg(test)]
+impl Machine {
+    /// The same without a thread, in smaller pieces.
+    async fn write_snapshot_here(&self) -> io::Result<Option<SnapshotOf<Types, File>>> {
+        let (meta, mut file, mut writer) = {
+            let state = self.state.lock();
+            let meta = Meta { last_log_id: state.last, last_membership: state.membership.clone() };
+            let origins = match super::sim::forgets_origins() {
+                true => Origins::default(),
+                false => state.origins.clone(),
+            };
+            let own = self.dir.join(snapshot::OWN);
+            let file = snapshot::Writing::begin(own, &meta, &origins)?;
+            (meta, file, SnapshotWriter::begin(&mut self.table.lock()))
+        };
+        loop {
+            let mut bytes = Vec::new();
+            let progress = writer.write(&mut self.table.lock(), 2, &mut bytes);
+            file.add(&bytes)?;
+            match progress {
+                Progress::Overtaken => return Ok(None),
+                Progress::Done => {
+                    let file = finish(file, &self.dir, &meta, &self.sent)?;
+                    return Ok(file.map(|snapshot| Snapshot { meta, snapshot }));
+                }
+                Progress::More => super::sim::a_moment().await,
+            }
+        }
+    }
+
+    /// Everything that has to be the same everywhere, in short: the table, and who waits where.
+    fn digest(&self, state: &State) -> (u64, u32) {
+        (self.table.lock().state_hash(), crc32fast::hash(&state.origins.to_bytes()))
     }
 }
 
@@ -360,9 +425,13 @@ impl RaftStateMachine<Types> for Machine {
     ) -> Result<(), io::Error> {
         let (_, origins, table) = snapshot::read(&mut snapshot, self.hash_seed)?;
         snapshot.rewind()?;
-        let mut file = snapshot::Writing::begin(&self.dir, meta, &origins)?;
+        let mut file = snapshot::Writing::begin(self.dir.join(snapshot::SENT), meta, &origins)?;
         file.add(&table.snapshot())?;
-        file.finish(&self.dir)?;
+        {
+            let mut sent = self.sent.lock();
+            file.finish(&self.dir)?;
+            *sent = meta.last_log_id;
+        }
         let now = table.now();
         let mut state = self.state.lock();
         *self.table.lock() = table;
@@ -372,6 +441,8 @@ impl RaftStateMachine<Types> for Machine {
             cluster.desk.tell(Told::Installed { number });
         }
         *state = State::new(meta.clone(), origins);
+        #[cfg(test)]
+        super::sim::installed(state.last, || self.digest(&state));
         Ok(())
     }
 

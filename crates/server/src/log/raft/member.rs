@@ -29,6 +29,7 @@ use super::look::View;
 use super::machine::Cluster;
 use super::network::Network;
 use super::node::{Files, open_files};
+use super::outside::of_this_node;
 use super::peers::Peers;
 use super::service::Service;
 use super::types::Raft;
@@ -79,7 +80,10 @@ const HEARTBEAT_MS: u64 = 75;
 const ELECTION_MS: (u64, u64) = (300, 500);
 /// Entries that are kept behind a snapshot, so that who is a little behind needs no snapshot. They are in memory
 /// too, and each may be a whole turn of requests.
+#[cfg(not(test))]
 const KEEP_ENTRIES: u64 = 500;
+#[cfg(test)]
+const KEEP_ENTRIES: u64 = 20;
 
 impl Member {
     /// Starts it on a thread of its own: its own state is there when this returns, a leader perhaps not yet.
@@ -203,12 +207,12 @@ impl Running {
         let Running { lead, desk, serving, join, snapshot_bytes } = self;
         // They end when this does: the runtime may be somebody else's, and go on.
         let mut tasks = JoinSet::new();
-        tasks.spawn(serving);
-        tasks.spawn(Arc::clone(&lead).run());
-        tasks.spawn(Carry::new(Arc::clone(&lead), Arc::clone(&desk)).run());
-        tasks.spawn(tend(Arc::clone(&lead), snapshot_bytes));
-        tasks.spawn(join::announce(Arc::clone(&lead), join, Arc::clone(&desk)));
-        tasks.spawn(watch(Arc::clone(&lead), desk));
+        tasks.spawn(of_this_node(serving));
+        tasks.spawn(of_this_node(Arc::clone(&lead).run()));
+        tasks.spawn(of_this_node(Carry::new(Arc::clone(&lead), Arc::clone(&desk)).run()));
+        tasks.spawn(of_this_node(tend(Arc::clone(&lead), snapshot_bytes)));
+        tasks.spawn(of_this_node(join::announce(Arc::clone(&lead), join, Arc::clone(&desk))));
+        tasks.spawn(of_this_node(watch(Arc::clone(&lead), desk)));
         while let Some(order) = orders.recv().await {
             match order {
                 Order::HandOver(done) => {

@@ -19,6 +19,7 @@
 //!   to be one.
 //! - `look`: how the cluster looks from here; `visit`: what an operator asks; `backup`: a snapshot in a file of its own; `offers`: how it
 //!   is fetched; `found`: a new cluster of it, or of nothing.
+//! - `outside`: chance and threads; `sim`: several members in a world that follows from a seed.
 
 pub(crate) mod backup;
 mod bytes;
@@ -36,8 +37,11 @@ mod network;
 mod node;
 mod offers;
 mod origins;
+mod outside;
 mod peers;
 mod service;
+#[cfg(test)]
+pub(crate) mod sim;
 mod snapshot;
 mod storage;
 #[cfg(test)]

@@ -15,10 +15,10 @@ use openraft::raft::{
     TransferLeaderResponse, VoteRequest, VoteResponse,
 };
 use openraft::{BasicNode, EntryPayload, OptionalSend, RaftNetworkFactory};
-use rand::RngCore;
 
 use super::bytes::{BadBytes, Reader};
 use super::message::{self, Piece, Request};
+use super::outside;
 use super::peers::{Line, Peers};
 use super::types::{Types, Vote};
 
@@ -115,7 +115,7 @@ impl RaftNetworkV2<Types> for Client {
         _: RPCOption,
     ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {
         let mut file = snapshot.snapshot;
-        let transfer = rand::rng().next_u64();
+        let transfer = outside::random();
         let mut cancel = Box::pin(cancel.fuse());
         let mut offset = 0;
         loop {
@@ -127,6 +127,7 @@ impl RaftNetworkV2<Types> for Client {
             offset += length as u64;
             let within = if last { INSTALL_WITHIN } else { PIECE_WITHIN };
             let taken = tokio::select! {
+                biased;
                 closed = &mut cancel => return Err(closed.into()),
                 taken = self.ask(&piece, within, message::read_piece) => taken?,
             };

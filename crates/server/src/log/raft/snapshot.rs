@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use keylatch_table::Table;
 use openraft::alias::SnapshotMetaOf;
@@ -14,7 +14,9 @@ use super::types::{StoredMembership, Types};
 
 const MAGIC: &[u8; 8] = b"KLSNAP01";
 const NAME: &str = "snapshot";
-const NEW: &str = "snapshot.new";
+/// While one is written: of the own table, or as another member has sent it. Both may be under way at once.
+pub(crate) const OWN: &str = "snapshot.new";
+pub(crate) const SENT: &str = "snapshot.sent";
 /// Magic and checksum.
 const HEADER: usize = 12;
 /// More than what a snapshot says of itself: a few numbers and the members' addresses.
@@ -25,18 +27,21 @@ pub(crate) type Meta = SnapshotMetaOf<Types>;
 /// A file that is being written.
 pub(crate) struct Writing {
     file: File,
+    path: PathBuf,
     sum: crc32fast::Hasher,
 }
 
 impl Writing {
-    pub(crate) fn begin(dir: &Path, meta: &Meta, origins: &Origins) -> io::Result<Writing> {
+    pub(crate) fn begin(path: PathBuf, meta: &Meta, origins: &Origins) -> io::Result<Writing> {
+        // Another file, not the same one anew: one that was given up may still be written to.
+        remove(&path)?;
         let mut options = File::options();
-        options.read(true).write(true).create(true).truncate(true);
-        let mut file = options.open(dir.join(NEW))?;
+        options.read(true).write(true).create_new(true);
+        let mut file = options.open(&path)?;
         file.write_all(MAGIC)?;
         // The checksum is known at the end.
         file.write_all(&[0; 4])?;
-        let mut writing = Writing { file, sum: crc32fast::Hasher::new() };
+        let mut writing = Writing { file, path, sum: crc32fast::Hasher::new() };
         writing.add(&head(meta, origins))?;
         Ok(writing)
     }
@@ -51,7 +56,7 @@ impl Writing {
         self.file.seek(SeekFrom::Start(MAGIC.len() as u64))?;
         self.file.write_all(&self.sum.finalize().to_le_bytes())?;
         self.file.sync_all()?;
-        std::fs::rename(dir.join(NEW), dir.join(NAME))?;
+        std::fs::rename(&self.path, dir.join(NAME))?;
         File::open(dir)?.sync_all()?;
         self.file.rewind()?;
         Ok(self.file)
@@ -70,10 +75,17 @@ pub(crate) fn begin_incoming(dir: &Path, from: u64) -> io::Result<File> {
 
 /// Removes what an attempt has left behind: on a full disk every byte counts.
 pub(crate) fn remove_new(dir: &Path) {
-    if let Err(error) = std::fs::remove_file(dir.join(NEW))
-        && error.kind() != io::ErrorKind::NotFound
-    {
-        tracing::warn!(%error, "a snapshot that was not finished could not be removed");
+    for name in [OWN, SENT] {
+        if let Err(error) = remove(&dir.join(name)) {
+            tracing::warn!(%error, "a snapshot that was not finished could not be removed");
+        }
+    }
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 

@@ -8,13 +8,15 @@ use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use openraft::OptionalSend;
 use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::bytes;
+use super::outside;
 use super::types::{Entry, LogId, Types, Vote};
 use crate::log::store::{Store, is_full};
 
@@ -90,8 +92,9 @@ impl Log {
         }
         let Some(preparation) = inner.store.preparation() else { return };
         inner.preparing = true;
+        drop(inner);
         let log = self.clone();
-        tokio::task::spawn_blocking(move || {
+        outside::spawn_blocking(move || {
             let prepared = preparation.run();
             let mut inner = log.0.lock();
             inner.preparing = false;
@@ -173,6 +176,11 @@ impl RaftLogStorage<Types> for Log {
 
     async fn save_vote(&mut self, vote: &Vote) -> Result<(), io::Error> {
         let mut inner = self.0.lock();
+        #[cfg(test)]
+        if super::sim::forgets_votes() {
+            inner.vote = Some(*vote);
+            return Ok(());
+        }
         inner.store.save_meta(&bytes::encode_vote(vote))?;
         inner.vote = Some(*vote);
         Ok(())

@@ -10,7 +10,14 @@ openraft::declare_raft_types!(
     pub(crate) Types:
         D = Changes,
         R = Vec<Applied>,
+        AsyncRuntime = Runtime,
 );
+
+#[cfg(not(test))]
+pub(crate) type Runtime = openraft::TokioRuntime;
+/// The same one, unless the simulation is here.
+#[cfg(test)]
+pub(crate) type Runtime = super::sim::Runtime;
 
 pub(crate) type Raft = openraft::Raft<Types, super::machine::Machine>;
 pub(crate) type Entry = openraft::alias::EntryOf<Types>;

@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 
 /// What the store asks of the operating system when it writes.
 pub(crate) trait Disk: Debug + Send + Sync {
@@ -44,6 +45,15 @@ impl Disk for Os {
     fn remove(&self, path: &Path) -> io::Result<()> {
         fs::remove_file(path)
     }
+}
+
+/// The disk of this process.
+pub(super) fn here() -> Arc<dyn Disk> {
+    #[cfg(test)]
+    if let Some(disk) = crate::log::raft::sim::disk() {
+        return disk;
+    }
+    Arc::new(Os)
 }
 
 /// A write that did not finish.

@@ -49,7 +49,7 @@
 
 mod batch;
 mod dir;
-mod disk;
+pub(crate) mod disk;
 mod error;
 mod recover;
 mod segment;
@@ -63,7 +63,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use batch::Record;
-use disk::{Disk, Os, write_all};
+use disk::{Disk, write_all};
 pub(crate) use error::StoreError;
 pub(crate) use error::is_full;
 pub(crate) use recover::Cut;
@@ -127,7 +127,7 @@ impl Store {
     /// Opens the log in `dir`, which is made if it does not exist, and reads all of it. Cuts a torn
     /// tail; refuses a damaged log without having changed it.
     pub(crate) fn open(dir: &Path, options: Options) -> Result<(Store, Recovered), StoreError> {
-        Store::open_on(Arc::new(Os), dir, options)
+        Store::open_on(disk::here(), dir, options)
     }
 
     fn open_on(
