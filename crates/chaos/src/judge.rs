@@ -223,6 +223,11 @@ impl History {
         self.count.grants += 1;
         self.worst_gap = self.worst_gap.max(now.saturating_duration_since(self.last_grant));
         self.last_grant = now;
+        let until = lease.map(|lease| asked + lease.saturating_sub(ROUNDING));
+        if until.is_some_and(|until| until <= now) {
+            // It was told so late that it may be over: nobody can say that it holds.
+            return;
+        }
         let key = self.keys.entry(name.into()).or_default();
         key.holders.retain(|other| other.until.is_none_or(|until| until > now));
         let conflict = key.holders.iter().find(|other| !(shared && other.shared));
@@ -239,7 +244,6 @@ impl History {
         if !shared {
             key.exclusive = key.exclusive.max(token);
         }
-        let until = lease.map(|lease| asked + lease.saturating_sub(ROUNDING));
         key.holders.push(Holder { id: id.into(), shared, until });
         if let Some(what) = conflict {
             self.wrong(what);
@@ -305,8 +309,9 @@ mod tests {
         let hour = Duration::from_secs(3_600);
         let judge = Judge::default();
         let long_ago = Instant::now().checked_sub(2 * hour).unwrap();
-        judge.granted(Grant { asked: long_ago, lease: Some(hour), ..grant("k", "a", 1) });
         judge.granted(Grant { lease: Some(hour), ..grant("k", "b", 2) });
+        // Whose answer was on its way for longer than its lease does not know what it holds.
+        judge.granted(Grant { asked: long_ago, lease: Some(hour), ..grant("k", "a", 1) });
         assert_eq!(said(&judge), "");
         judge.granted(grant("k", "c", 3));
         assert!(said(&judge).contains("a lease has ended 359"), "{}", said(&judge));

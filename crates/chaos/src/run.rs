@@ -134,7 +134,7 @@ impl Run<'_> {
                 self.world.old_copy(false)?;
                 self.goes_on()?;
                 self.world.old_copy(true)?;
-                return self.finish();
+                return self.look();
             }
             Some(Plant::Stranger) => return self.meet_a_stranger(),
             None => {}

@@ -1,7 +1,7 @@
 //! All members and the network between them, and what a fault does to them.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -287,9 +287,13 @@ impl World {
         Ok(format!("{}, {} ms", self.members[at], fault.lasts.as_millis()))
     }
 
-    /// Whose disk is small is not hit: there would be no other.
+    /// This one, or the next: whose disk is small is not taken out, there would be no other.
+    fn without_disk(&self, at: usize) -> usize {
+        if self.members[at].disk.is_some() { (at + 1) % self.members.len() } else { at }
+    }
+
     fn lose(&mut self, at: usize) -> Result<String, Trouble> {
-        let at = if self.members[at].disk.is_some() { 0 } else { at };
+        let at = self.without_disk(at);
         let was = self.members[at].node;
         self.members[at].kill();
         self.members[at].lose_data();
@@ -308,8 +312,8 @@ impl World {
         }
         for turn in 0..2 {
             let out = (choice >> (8 * turn)) as usize % self.members.len();
-            let out = if self.members[out].disk.is_some() { self.leader()? } else { out };
-            let out = if self.members[out].disk.is_some() { 0 } else { out };
+            let out = if turn == 0 { self.leader()? } else { out };
+            let out = self.without_disk(out);
             self.remove(self.members[out].node)?;
             // It runs on for a moment, and must not disturb anybody.
             std::thread::sleep(Duration::from_millis(choice % 700));
@@ -342,11 +346,7 @@ impl World {
             let copy = member.data.with_extension("copy");
             let (from, to) = if back { (&copy, &member.data) } else { (&member.data, &copy) };
             drop(std::fs::remove_dir_all(to));
-            std::fs::create_dir_all(to)?;
-            for file in std::fs::read_dir(from)? {
-                let file = file?;
-                std::fs::copy(file.path(), to.join(file.file_name()))?;
-            }
+            copy_all(from, to)?;
         }
         self.start_again()
     }
@@ -357,4 +357,18 @@ impl World {
             addresses.push(address);
         }
     }
+}
+
+fn copy_all(from: &Path, to: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let to = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_all(&entry.path(), &to)?;
+        } else {
+            std::fs::copy(entry.path(), to)?;
+        }
+    }
+    Ok(())
 }
