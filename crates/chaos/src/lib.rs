@@ -20,15 +20,15 @@
 
 pub mod fault;
 pub mod judge;
+pub mod member;
 pub mod report;
+pub mod wires;
 
 mod client;
 mod disk;
 mod load;
-mod member;
 mod random;
 mod run;
-mod wires;
 mod world;
 
 pub use member::kill_all;

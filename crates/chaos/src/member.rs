@@ -25,11 +25,12 @@ snapshot_bytes = 524288
 /// How long a start may take.
 const STARTS: Duration = Duration::from_secs(90);
 
-pub(crate) struct Member {
+/// A member, running or not.
+pub struct Member {
     /// Where it is in the network; no other member ever has the same.
     pub(crate) place: usize,
     /// As what the others know it.
-    pub(crate) address: SocketAddr,
+    pub address: SocketAddr,
     /// Its number in the cluster, which changes only with its data.
     pub(crate) node: u64,
     pub(crate) disk: Option<Disk>,
@@ -47,7 +48,13 @@ struct Running {
 }
 
 impl Member {
-    pub(crate) fn new(
+    /// With all that it has in a folder, its data too.
+    pub fn new(place: usize, address: SocketAddr, dir: PathBuf) -> Result<Member, Trouble> {
+        Member::on(place, address, dir, None)
+    }
+
+    /// With its data on a disk of its own.
+    pub(crate) fn on(
         place: usize,
         address: SocketAddr,
         dir: PathBuf,
@@ -62,11 +69,12 @@ impl Member {
     }
 
     /// Its wall clock jumps; its monotonic one does not, as with a real jump.
-    pub(crate) fn clock_is_off_by(&self, hours: i64) -> Result<(), Trouble> {
+    pub fn clock_is_off_by(&self, hours: i64) -> Result<(), Trouble> {
         Ok(std::fs::write(self.dir.join("clock"), format!("{:+}\n", hours * 3_600))?)
     }
 
-    pub(crate) fn start(&mut self, binary: &Path, join: &[SocketAddr]) -> Result<(), Trouble> {
+    /// Starts it; it joins whoever is there, unless it is a member already.
+    pub fn start(&mut self, binary: &Path, join: &[SocketAddr]) -> Result<(), Trouble> {
         let enter = self.disk.iter().flat_map(|disk| disk.enter.iter().cloned());
         let mut words: Vec<String> = enter.collect();
         words.push(binary.display().to_string());
@@ -106,19 +114,22 @@ impl Member {
     }
 
     /// Where clients come in, and where other members really come in.
-    pub(crate) fn resp(&self) -> Option<SocketAddr> {
+    pub fn resp(&self) -> Option<SocketAddr> {
         self.running.as_ref().map(|running| running.resp)
     }
 
-    pub(crate) fn peer(&self) -> Option<SocketAddr> {
+    /// See there.
+    pub fn peer(&self) -> Option<SocketAddr> {
         self.running.as_ref().map(|running| running.peer)
     }
 
-    pub(crate) fn visit(&self) -> Option<Visit> {
+    /// Asks it, without the network between.
+    pub fn visit(&self) -> Option<Visit> {
         self.peer().map(|peer| Visit::plainly(&peer))
     }
 
-    pub(crate) fn status(&self) -> Option<Status> {
+    /// The cluster, as it sees it.
+    pub fn status(&self) -> Option<Status> {
         self.visit()?.status().ok()
     }
 
@@ -131,7 +142,7 @@ impl Member {
     }
 
     /// `kill -9`.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         if let Some(running) = self.running.take() {
             end(running);
         }

@@ -245,7 +245,7 @@ impl Run<'_> {
     fn meet_a_stranger(&mut self) -> Result<(), Trouble> {
         let dir = tempfile::tempdir()?;
         let address = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut stranger = Member::new(usize::MAX, address, dir.path().into(), None)?;
+        let mut stranger = Member::new(usize::MAX, address, dir.path().into())?;
         stranger.start(&self.options.binary, &[])?;
         self.world.mislead(stranger.resp().expect("it runs"));
         // Those who lose their patience come to it, sooner or later.

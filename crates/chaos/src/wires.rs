@@ -18,7 +18,7 @@ const KNOWN_WITHIN: Duration = Duration::from_millis(500);
 
 /// All of them. Members are known by their place.
 #[derive(Default)]
-pub(crate) struct Wires {
+pub struct Wires {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -47,7 +47,7 @@ impl Wires {
     }
 
     /// An address for the member at this place.
-    pub(crate) fn add(self: &Arc<Self>, place: usize) -> io::Result<SocketAddr> {
+    pub fn add(self: &Arc<Self>, place: usize) -> io::Result<SocketAddr> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
         let wires = Arc::clone(self);
@@ -61,18 +61,18 @@ impl Wires {
     }
 
     /// The member at this place runs there now.
-    pub(crate) fn leads_to(&self, place: usize, address: SocketAddr) {
+    pub fn leads_to(&self, place: usize, address: SocketAddr) {
         self.state().behind.insert(place, address);
     }
 
     /// The member at this place is this node.
-    pub(crate) fn knows(&self, place: usize, node: u64) {
+    pub fn knows(&self, place: usize, node: u64) {
         self.state().places.insert(node, place);
         self.changed.notify_all();
     }
 
     /// What these say to those is held back.
-    pub(crate) fn cut(&self, links: impl IntoIterator<Item = (usize, usize)>, reset: bool) {
+    pub fn cut(&self, links: impl IntoIterator<Item = (usize, usize)>, reset: bool) {
         let mut state = self.state();
         let links: BTreeSet<(usize, usize)> = links.into_iter().collect();
         state.cut.extend(&links);
@@ -90,13 +90,14 @@ impl Wires {
         }
     }
 
-    pub(crate) fn slow(&self, links: impl IntoIterator<Item = (usize, usize)>, by: Duration) {
+    /// What these say to those takes so long.
+    pub fn slow(&self, links: impl IntoIterator<Item = (usize, usize)>, by: Duration) {
         let mut state = self.state();
         state.slow.extend(links.into_iter().map(|link| (link, by)));
     }
 
     /// All of it is as it should be.
-    pub(crate) fn heal(&self) {
+    pub fn heal(&self) {
         let mut state = self.state();
         state.cut.clear();
         state.slow.clear();

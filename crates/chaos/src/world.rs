@@ -88,7 +88,7 @@ impl World {
         self.places += 1;
         let address = self.wires.add(place)?;
         let dir = self.dir.join(format!("member-{place}"));
-        let member = Member::new(place, address, dir, disk)?;
+        let member = Member::on(place, address, dir, disk)?;
         let join = self.addresses();
         self.members.push(member);
         let at = self.members.len() - 1;
