@@ -8,6 +8,7 @@
 
 mod common;
 
+use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -25,6 +26,9 @@ const CARELESS: &str = "KEYLATCH_TEST_CARELESS";
 const LEASE: Duration = Duration::from_secs(2);
 /// Between two kills.
 const KILL_EVERY: Duration = Duration::from_millis(250);
+
+/// A long run says how far it is.
+const SAY_EVERY: Duration = Duration::from_secs(20);
 
 fn setting(name: &str, otherwise: usize) -> usize {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
@@ -155,15 +159,27 @@ fn prove(url: &str, tasks: usize, careless: bool) -> (u64, usize) {
     let count = setting("KEYLATCH_WORKERS", 8);
     let mut workers: Vec<Child> = (0..count).map(|_| start(url, dir.path(), careless)).collect();
     let (since, mut killed, mut last_kill) = (Instant::now(), 0, Instant::now());
+    let (mut last_count, mut last_said) = (since, since);
     loop {
         assert!(since.elapsed() < hang(tasks), "it does not come to an end");
         std::thread::sleep(Duration::from_millis(20));
-        let counts = runtime.block_on(pool.counts()).unwrap();
-        assert_eq!(counts.failed, 0);
-        let all = counts.ready + counts.delayed + counts.claimed + counts.done;
-        assert_eq!(all, tasks as u64, "one is lost");
-        if counts.done == tasks as u64 {
-            break;
+        // Some strategies count one by one.
+        if last_count.elapsed() > Duration::from_micros(10 * tasks as u64) {
+            let counts = runtime.block_on(pool.counts()).unwrap();
+            assert_eq!(counts.failed, 0);
+            let all = counts.ready + counts.delayed + counts.claimed + counts.done;
+            assert_eq!(all, tasks as u64, "one is lost");
+            if counts.done == tasks as u64 {
+                break;
+            }
+            last_count = Instant::now();
+            if last_said.elapsed() > SAY_EVERY {
+                let (scheme, _) = url.split_once(':').unwrap();
+                let line = format!("{scheme}: {} of {tasks} done, {killed} killed", counts.done);
+                // Not by a macro: the tests' runner would keep that to itself until the end.
+                writeln!(std::io::stderr(), "{line}, {} s", since.elapsed().as_secs()).unwrap();
+                last_said = Instant::now();
+            }
         }
         if !careless && last_kill.elapsed() > KILL_EVERY {
             // In the middle of whatever it does; another one takes its place.

@@ -90,6 +90,30 @@ async fn locks_waits_losses_and_events_go_through_tls() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tasks_go_through_tls() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Running::start(None, None);
+    let authority = Authority::new(dir.path(), "ca");
+    let us = authority.identity(dir.path(), &["localhost"]);
+    let port = proxy(server.address, us, None).await.port();
+    let url = format!("keylatchs://localhost:{port}?ca={}", authority.file.display());
+    let tasks = Locks::connect(&url).await.unwrap().tasks("p");
+    // One that waits is told by a push.
+    let waiting = tokio::spawn(tasks.claim().wait(HANG).into_future());
+    eventually(async || tasks.counts().await.is_ok_and(|counts| counts.waiting == 1)).await;
+    // The largest body is more than fits into one record.
+    let body = "x".repeat(65_536);
+    tasks.create("large").body(body.as_str()).await.unwrap();
+    let claim = waiting.await.unwrap().unwrap().unwrap();
+    assert_eq!((&**claim.key(), claim.text()), ("large", Some(&*body)));
+    let updated = claim.update("smaller").await.unwrap();
+    assert_eq!(updated.version, claim.version());
+    claim.done().await.unwrap();
+    assert_eq!(tasks.get("large").await.unwrap().unwrap().body.unwrap().bytes.len(), 7);
+    assert!(tasks.claim().wait(Duration::ZERO).await.unwrap().is_none());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_is_not_the_server_is_refused_and_why_is_said() {
     let dir = tempfile::tempdir().unwrap();
     let server = Running::start(None, None);

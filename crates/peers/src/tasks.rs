@@ -18,11 +18,36 @@ const PAIRS: usize = 4_000;
 /// What a worker is to do.
 const BODY: &str = "{\"to\": \"ann@example.org\", \"subject\": \"hello\"}";
 
-/// Pools of these sizes, by so many workers at once.
-pub async fn run(rounds: usize, sizes: &[usize], workers: &[usize]) {
-    server::run(rounds, sizes, workers).await;
-    postgres::run(rounds, sizes, workers).await;
-    println!("  ratio: Keylatch by the other");
+/// What is measured.
+pub struct Plan {
+    /// How often.
+    pub rounds: usize,
+    /// Of pools.
+    pub sizes: Vec<usize>,
+    /// So many at once.
+    pub workers: Vec<usize>,
+    /// On the lock server.
+    pub server: bool,
+    /// On PostgreSQL.
+    pub postgres: bool,
+}
+
+impl Default for Plan {
+    fn default() -> Plan {
+        let (sizes, workers) = (vec![1_000, 100_000], vec![1, 16, 64]);
+        Plan { rounds: 3, sizes, workers, server: true, postgres: true }
+    }
+}
+
+/// Measures and prints.
+pub async fn run(plan: &Plan) {
+    if plan.server {
+        server::run(plan).await;
+    }
+    if plan.postgres {
+        postgres::run(plan).await;
+    }
+    println!("  ratio: Keylatch by the other, the middle one of {} rounds and all", plan.rounds);
 }
 
 fn ours(tasks: keylatch::Tasks) -> Pair {
@@ -55,34 +80,32 @@ async fn measure(workers: &[Pair], pairs: usize) -> f64 {
     pairs as f64 / since.elapsed().as_secs_f64()
 }
 
-fn head(place: &str, other: &str) {
+fn head(place: &str) {
     println!("\n== tasks: claim and done {place}");
     println!(
-        "  {:>9} {:>8} {:>14} {:>22} {:>7}",
-        "tasks",
-        "workers",
-        "keylatch, 1/s",
-        format!("{other}, 1/s"),
-        "ratio"
+        "  {:>9} {:>8}  {:<16} {:>14} {:>11} {:>7}  rounds",
+        "tasks", "workers", "beside", "keylatch, 1/s", "other, 1/s", "ratio"
     );
 }
 
-/// Of all rounds.
+/// Of all rounds: what Keylatch did, and what the other did right after.
 #[derive(Default)]
-struct Rates {
-    ours: Vec<f64>,
-    theirs: Vec<f64>,
-}
+struct Rates(Vec<(f64, f64)>);
 
 impl Rates {
-    /// The middle ones.
-    fn print(self, size: usize, workers: usize) {
-        let middle = |mut all: Vec<f64>| {
+    fn print(&self, size: usize, workers: usize, other: &str) {
+        let middle = |all: &mut Vec<f64>| {
             all.sort_by(f64::total_cmp);
             all[all.len() / 2]
         };
-        let (ours, theirs) = (middle(self.ours), middle(self.theirs));
-        let ratio = ours / theirs;
-        println!("  {size:>9} {workers:>8} {ours:>14.0} {theirs:>22.0} {ratio:>7.2}");
+        let mut ratios: Vec<f64> = self.0.iter().map(|(ours, theirs)| ours / theirs).collect();
+        let all: Vec<String> = ratios.iter().map(|ratio| format!("{ratio:.2}")).collect();
+        let ours = middle(&mut self.0.iter().map(|rates| rates.0).collect());
+        let theirs = middle(&mut self.0.iter().map(|rates| rates.1).collect());
+        println!(
+            "  {size:>9} {workers:>8}  {other:<16} {ours:>14.0} {theirs:>11.0} {:>7.2}  {}",
+            middle(&mut ratios),
+            all.join(" ")
+        );
     }
 }

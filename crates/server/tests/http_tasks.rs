@@ -135,6 +135,41 @@ fn a_change_needs_the_version_that_was_seen() {
 }
 
 #[test]
+fn where_there_is_no_task_no_version_counts() {
+    let server = Running::start();
+    let mut http = Http::to(&server);
+    for (method, path) in [
+        ("PATCH", "/v1/tasks/p/k"),
+        ("POST", "/v1/tasks/p/k/done"),
+        ("POST", "/v1/tasks/p/k/back"),
+        ("DELETE", "/v1/tasks/p/k"),
+    ] {
+        let body = if method == "DELETE" { "" } else { "{}" };
+        for tag in ["\"007\"", "\"x\"", "W/\"7\"", "\"7\""] {
+            let got = http.ask_at(method, path, tag, body);
+            assert_eq!(got.refusal(), (404, "no_such_task".into()), "{method} {path} {tag}");
+        }
+        let got = http.ask_at(method, path, "7", body);
+        assert_eq!(got.refusal(), (400, "invalid".into()), "{method} {path}");
+    }
+}
+
+#[test]
+fn an_update_of_a_task_that_nobody_has_claimed_leaves_it_free() {
+    let server = Running::start();
+    let (mut http, mut resp) = (Http::to(&server), server.client());
+    let created = create(&mut http, &json!({"key": "k", "body": 1}));
+    let path = "/v1/tasks/p/k";
+    let updated = http.ask_at("PATCH", path, &etag(&created), &json!({"body": 2}).to_string());
+    assert_eq!((updated.status, &updated.json()["lease_ms"]), (200, &Value::Null));
+    let shown = http.ask("GET", path, "").json();
+    assert_eq!((&shown["state"], &shown["body"]), (&json!("free"), &json!(2)));
+    let again = resp.ask(&format!("TASK UPDATE p k VERSION {}", shown["version"]));
+    assert_eq!(again.field("lease_ms").unwrap().integer(), Some(-1));
+    assert_eq!(http.ask("GET", path, "").json()["state"], "free");
+}
+
+#[test]
 fn what_is_not_json_is_base64() {
     let server = Running::start();
     let (mut http, mut resp) = (Http::to(&server), server.client());

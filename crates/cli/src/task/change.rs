@@ -121,7 +121,8 @@ struct Checked {
     version: u64,
 }
 
-/// Renew a claim, and replace the body if one is given. Prints the version to use from now on.
+/// Renew a claim, and replace the body if one is given. Prints the version to use from now on. A task that nobody
+/// has claimed stays free.
 #[derive(Args, Debug)]
 pub(crate) struct Update {
     #[command(flatten)]

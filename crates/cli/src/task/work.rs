@@ -38,6 +38,9 @@ last attempt it is failed, until `keylatch task retry`. The claim is renewed whi
 or is about to be because nobody answers, the command and everything it started in its process group is
 stopped before the lease ends, and the task is left to others.
 
+Standard output is the commands' own. What is said of them is on standard error, with -o json as one
+object a line.
+
 On INT, TERM, HUP or QUIT nothing more is claimed, and what runs is waited for. A second signal stops it:
 those tasks are free at once, and the attempt does not count.
 

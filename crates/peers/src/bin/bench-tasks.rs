@@ -2,27 +2,41 @@
 
 use std::process::ExitCode;
 
+use keylatch_peers::tasks::{Plan, run};
+
 fn main() -> ExitCode {
-    let (mut rounds, mut sizes, mut workers) = (3, vec![1_000, 100_000], vec![1, 16, 64]);
+    let mut plan = Plan::default();
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
-        match word.as_str() {
-            "--million" => sizes.push(1_000_000),
-            "--smoke" => (rounds, sizes, workers) = (1, vec![1_000], vec![4, 32]),
-            "--rounds" => match words.next().and_then(|text| text.parse().ok()) {
-                Some(number) if number > 0 => rounds = number,
-                _ => return usage(),
+        let mut number = || words.next()?.parse().ok().filter(|number| *number > 0);
+        let known = match word.as_str() {
+            "--million" => Some(plan.sizes.push(1_000_000)),
+            "--smoke" => {
+                (plan.rounds, plan.sizes, plan.workers) = (1, vec![1_000], vec![4, 32]);
+                Some(())
+            }
+            "--rounds" => number().map(|rounds| plan.rounds = rounds),
+            "--tasks" => number().map(|size| plan.sizes = vec![size]),
+            "--workers" => number().map(|workers| plan.workers = vec![workers]),
+            "--only" => match words.next().as_deref() {
+                Some("server") => Some(plan.postgres = false),
+                Some("postgres") => Some(plan.server = false),
+                _ => None,
             },
-            _ => return usage(),
+            _ => None,
+        };
+        if known.is_none() {
+            return usage();
         }
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let run = keylatch_peers::tasks::run(rounds, &sizes, &workers);
-    runtime.expect("a runtime").block_on(run);
+    runtime.expect("a runtime").block_on(run(&plan));
     ExitCode::SUCCESS
 }
 
 fn usage() -> ExitCode {
-    eprintln!("bench-tasks [--rounds 3] [--million] [--smoke]");
+    eprintln!(
+        "bench-tasks [--only server|postgres] [--rounds 3] [--tasks N] [--workers N] [--million] [--smoke]"
+    );
     ExitCode::from(2)
 }

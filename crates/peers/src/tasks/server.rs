@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
 
-use super::{BODY, PAIRS, Pair, Rates, measure, ours};
+use super::{BODY, PAIRS, Pair, Plan, Rates, measure, ours};
 use crate::strategies::servers::Redis;
 
 /// `keylatch serve`, from beside this program.
@@ -81,16 +81,16 @@ async fn theirs(url: &str) -> Pair {
     })
 }
 
-pub(super) async fn run(rounds: usize, sizes: &[usize], workers: &[usize]) {
+pub(super) async fn run(plan: &Plan) {
     let redis = Redis::durable();
     let url = redis.url();
     let client = redis::Client::open(&*url).expect("an address");
     let mut connection = client.get_multiplexed_async_connection().await.expect("the Redis");
-    super::head("on the server, durable, beside Redis with appendfsync always", "LMOVE + LREM");
-    for &size in sizes {
+    super::head("on the server, durable, beside Redis with appendfsync always");
+    for &size in &plan.sizes {
         let dir = tempfile::tempdir().expect("a directory");
         let server = Server::start(dir.path());
-        for &count in workers {
+        for &count in &plan.workers {
             let (mut mine, mut others, mut pools) = (Vec::new(), Vec::new(), Vec::new());
             for _ in 0..count {
                 let locks = keylatch::Locks::connect(&server.url).await.expect("the server");
@@ -98,17 +98,17 @@ pub(super) async fn run(rounds: usize, sizes: &[usize], workers: &[usize]) {
                 others.push(theirs(&url).await);
             }
             let mut rates = Rates::default();
-            for round in 0..rounds {
+            for round in 0..plan.rounds {
                 let pool = format!("bench {count} {round}");
                 fill_ours(&pools[0].tasks(pool.as_str()), size).await;
                 mine.clear();
                 mine.extend(pools.iter().map(|locks| ours(locks.tasks(pool.as_str()))));
                 let pairs = PAIRS.min(size);
-                rates.ours.push(measure(&mine, pairs).await);
+                let ours = measure(&mine, pairs).await;
                 fill_theirs(&mut connection, size).await;
-                rates.theirs.push(measure(&others, pairs).await);
+                rates.0.push((ours, measure(&others, pairs).await));
             }
-            rates.print(size, count);
+            rates.print(size, count, "LMOVE + LREM");
         }
     }
 }

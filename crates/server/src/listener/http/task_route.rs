@@ -8,7 +8,7 @@ use keylatch_table::{
 use super::head::Head;
 use super::problem::Problem;
 use super::route::{Asked, LIST, LIST_MOST, Op, no_query};
-use super::{Kind, task_body, tasks};
+use super::{Kind, task_body};
 use crate::turn::Context;
 
 /// Tasks that are created together at most.
@@ -118,6 +118,9 @@ fn create(pool: &Text, body: &[u8], context: &mut Context<'_>) -> Result<Asked, 
     }
 }
 
+/// No task has it.
+const NO_VERSION: u64 = 0;
+
 /// What `If-Match` says.
 enum Wanted {
     Any,
@@ -134,9 +137,10 @@ fn if_match(head: &Head) -> Result<Option<Wanted>, Problem> {
     let Some(tag) = tag.filter(|tag| !tag.contains('"')) else {
         return Err(invalid("If-Match is one version in quotes, as the ETag has it".into()));
     };
-    // No task has, or had, another tag than a number as we write it; a weak one never matches.
+    // No task has, or had, another tag than a number as we write it; a weak one never matches. Whether there is
+    // such a task at all comes first: where there is none, no condition counts (RFC 9110, 13.2.1).
     let version = tag.parse::<u64>().ok().filter(|version| !weak && version.to_string() == tag);
-    version.map(|version| Some(Wanted::Version(version))).ok_or_else(|| tasks::stale(None))
+    Ok(Some(Wanted::Version(version.unwrap_or(NO_VERSION))))
 }
 
 /// A version, without which the change is not made.

@@ -139,7 +139,7 @@ pub(super) fn write_answer(answer: &Answer, reply: &TaskReply, out: &mut Vec<u8>
             done(body, Some(*version), out);
         }
         (_, TaskReply::Deleted) => write(204, JSON, &[], b"", meta, out),
-        (_, TaskReply::Stale(version)) => write_problem(&stale(Some(*version)), meta, out),
+        (_, TaskReply::Stale(version)) => write_problem(&stale(*version), meta, out),
         (_, TaskReply::NotFound) => write_problem(&not_found(), meta, out),
         (_, TaskReply::Refused(state)) => write_problem(&not_free(None, *state), meta, out),
         (_, TaskReply::Retried(count)) => {
@@ -164,13 +164,9 @@ fn not_found() -> Problem {
     Problem::new(404, "no_such_task", "there is no task with this key".into())
 }
 
-pub(super) fn stale(version: Option<u64>) -> Problem {
+fn stale(version: u64) -> Problem {
     let text = "somebody has written this task since; nothing has changed";
-    let problem = Problem::new(412, "stale", text.into());
-    match version {
-        Some(version) => problem.with("version", version.into()),
-        None => problem,
-    }
+    Problem::new(412, "stale", text.into()).with("version", version.into())
 }
 
 fn not_free(id: Option<&RequestId>, state: TaskState) -> Problem {
