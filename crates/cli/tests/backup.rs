@@ -59,6 +59,16 @@ impl Node {
     }
 }
 
+impl Node {
+    /// How many lines such a list has.
+    fn count(&self, words: &str) -> usize {
+        match self.insist(&format!("LOCKS {words}")) {
+            Value::Array(all) => all.len(),
+            other => panic!("not a list: {other:?}"),
+        }
+    }
+}
+
 fn free() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
@@ -108,7 +118,7 @@ fn fill(node: &Node) -> (i64, i64, common::Client) {
     assert!(!matches!(node.insist("TASK CREATE pool key BODY b"), Value::Error(_)));
     let mut waiter = node.server.client();
     waiter.send("LOCK kept ID waiter WAIT 600000").unwrap();
-    eventually("it waits", || (node.server.client().list("WAITERS").len() == 3).then_some(()));
+    eventually("it waits", || (node.count("WAITERS") == 3).then_some(()));
     (leased, kept, waiter)
 }
 
@@ -156,7 +166,7 @@ fn a_backup_of_a_running_cluster_is_restored_as_another_one_whose_tokens_go_on()
     // Whoever waited comes back under its id, before another one gets it.
     let mut waiter = three.server.client();
     waiter.send("LOCK kept ID waiter WAIT 600000").unwrap();
-    eventually("it waits", || (three.server.client().list("WAITERS").len() == 4).then_some(()));
+    eventually("it waits", || (three.count("WAITERS") == 4).then_some(()));
     assert_eq!(three.insist("UNLOCK kept"), Value::Integer(1));
     assert!(token(&waiter.next().unwrap()) > after);
 
@@ -188,7 +198,7 @@ fn what_one_member_has_on_its_disk_is_a_new_cluster_when_the_majority_is_gone() 
     let all: Vec<i64> =
         (0..50).map(|at| token(&three.insist(&format!("LOCK k{at} ID k{at} LEASE 0")))).collect();
     // All three have it, or the one that is left could lack what was acknowledged.
-    eventually("it has all", || (two.server.client().list("").len() == 52).then_some(()));
+    eventually("it has all", || (two.count("") == 52).then_some(()));
     drop((one, three));
     let (backup, two_dir) = (path(&dir, "backup"), path(&dir, "two"));
     // Of a member without a majority there is no backup that has everything.

@@ -129,7 +129,9 @@ fn known(lead: &Lead, join: &[String]) -> Vec<String> {
     let metrics = metrics.borrow_watched();
     let membership = metrics.membership_config.membership();
     let leader = metrics.current_leader.and_then(|leader| membership.get_node(&leader));
-    let members = membership.nodes().map(|(_, node)| &node.addr);
+    // Its own former address is nobody's.
+    let others = membership.nodes().filter(|(node, _)| **node != lead.peers.identity.node);
+    let members = others.map(|(_, node)| &node.addr);
     let mut seen = BTreeSet::from([&lead.address]);
     let all = leader.map(|node| &node.addr).into_iter().chain(join).chain(members);
     all.filter(|address| seen.insert(address)).cloned().collect()
