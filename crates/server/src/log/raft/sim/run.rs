@@ -111,7 +111,13 @@ async fn rest(world: &Arc<World>, faults: &mut Faults) {
         let id = RequestId::new(&format!("last-{}", node.address));
         let key = Resource::plain(&node.address).unwrap();
         let ask = Acquire::new(id.clone(), key, Party::client("last"));
-        let said = client::ask(world, &node.address, Some(Command::Acquire(ask)), ANSWER_MS).await;
+        let end = world.now() + ANSWER_MS;
+        let mut said = None;
+        // A line that was lost before may still be waited for, and then nobody is heard for a while.
+        while world.now() < end && matches!(said, None | Some(Said::NoLeader { .. })) {
+            let ask = Some(Command::Acquire(ask.clone()));
+            said = client::ask(world, &node.address, ask, ANSWER_MS).await;
+        }
         note!(world, "{}: {said:?}", node.address);
         if !matches!(said, Some(Said::Reply(Reply::Granted(_)))) {
             let text =

@@ -9,7 +9,7 @@ fn seeds() -> std::ops::Range<u64> {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     match (number("KEYLATCH_SEED"), number("KEYLATCH_SEEDS")) {
         (Some(seed), _) => seed..seed + 1,
-        (None, count) => 0..count.unwrap_or(24),
+        (None, count) => 0..count.unwrap_or(15),
     }
 }
 
