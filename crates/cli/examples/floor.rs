@@ -108,10 +108,9 @@ impl Locks {
     fn unlock(&mut self, from: usize, id: &[u8]) {
         self.answers.push((from, b":1\r\n".to_vec()));
         let id = std::str::from_utf8(id).unwrap_or_default();
-        let Some(slot) = id.trim_end().parse().ok().filter(|slot| *slot < self.queues.len()) else {
-            return;
-        };
-        self.queues[slot].pop_front();
+        let Ok(slot) = id.trim_end().parse::<usize>() else { return };
+        let Some(queue) = self.queues.get_mut(slot) else { return };
+        queue.pop_front();
         self.grant(slot);
     }
 

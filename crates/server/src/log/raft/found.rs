@@ -81,7 +81,8 @@ fn found(dir: &Path, table: &Table, last: LogId) -> Result<Founded, BackupError>
         .expect("the one voter is among the nodes");
     let last_membership = StoredMembership::new(Some(last), members);
     let meta = Meta { last_log_id: Some(last), last_membership };
-    let mut file = snapshot::Writing::begin(dir, &meta, &Origins::default()).map_err(writing)?;
+    let new = dir.join(snapshot::OWN);
+    let mut file = snapshot::Writing::begin(new, &meta, &Origins::default()).map_err(writing)?;
     file.add(&table.snapshot()).and_then(|()| file.finish(dir)).map_err(writing)?;
     std::fs::remove_file(dir.join(UNFINISHED)).and_then(|()| sync(dir)).map_err(writing)?;
     let token = match table.query(0, &keylatch_table::Query::Stats) {

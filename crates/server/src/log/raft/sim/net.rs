@@ -188,7 +188,7 @@ fn kind(request: &[u8]) -> &'static str {
         Ok(Request::Transfer(_)) => "transfer",
         Ok(Request::Commit(..)) => "batch",
         Ok(Request::ReadIndex) => "read",
-        Ok(Request::Join(..)) => "join",
+        Ok(Request::Join { .. }) => "join",
         Ok(Request::Remove(_)) => "remove",
         Ok(Request::Lead(_)) => "lead",
         Ok(_) => "question",
