@@ -1,7 +1,9 @@
 -- Tasks, in the same schema. Made when they are first asked for. Version 1.
 --
--- Whoever changes a task locks its row, in the order of pools and keys; whoever takes one skips rows that others
--- have locked, and so waits for nobody. In one transaction changes come before takes: nobody waits in a circle.
+-- Whoever changes a task locks its row, pool by pool; whoever takes one skips rows that others have locked, and so
+-- waits for nobody. In one transaction changes come before takes. Several changes of one pool are one statement,
+-- whose order is the planner's: should two of them wait in a circle, PostgreSQL ends one, and its changes are
+-- sent again one by one.
 
 CREATE TABLE keylatch.task_schema (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
@@ -94,7 +96,7 @@ BEGIN
 END $$;
 
 -- The two functions below are for one take and for one change where nobody waits: most are like that, and they
--- cost a third of what the procedure does. They look who waits before they commit. So they hold a lock of
+-- are less work than the procedure. They look who waits before they commit. So they hold a lock of
 -- the pool, shared; whoever notes that it waits has it alone for a moment before it looks once more: by then
 -- they have committed, or have yet to begin, and see the note.
 --
