@@ -246,7 +246,9 @@ fn with_redis_each_is_done_once() {
 #[test]
 fn with_postgres_each_is_done_once() {
     let dir = tempfile::tempdir().unwrap();
-    each_is_done_once_if_it_has_tasks(&Postgres::start(dir.path(), &[]).url());
+    // Each worker has a few connections.
+    let postgres = Postgres::start(dir.path(), &["max_connections=500"]);
+    each_is_done_once_if_it_has_tasks(&postgres.url());
 }
 
 #[test]

@@ -281,7 +281,7 @@ pub(super) fn locks<'a>(names: impl Iterator<Item = &'a Name>) -> Vec<i32> {
 }
 
 /// FNV-1a: every program of every version must come to the same.
-fn lock(name: &str) -> i32 {
+pub(super) fn lock(name: &str) -> i32 {
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });

@@ -1,6 +1,8 @@
 //! Tasks in PostgreSQL: a table beside those of the locks, made when tasks are first asked for. Whatever waits
 //! for a connection goes together: one call of a procedure, one transaction and one sync of the disk for all.
 
+mod alone;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,7 +19,7 @@ use super::super::tasks::store::{
     AT_ONCE, Change, NOTED_MS, Page, Put, Ready, Seen, Stamp, Take, Taken, TaskRecord, TaskStore,
     Told, Write, Written,
 };
-use super::call::{count, life, nonsense};
+use super::call::{count, life, lock, nonsense};
 use super::link::explained;
 use super::listen::Modes;
 use super::pool::{Params, Pool};
@@ -31,7 +33,7 @@ const MOST_BYTES: usize = 1 << 20;
 
 const SCHEMA: &str = include_str!("tasks.sql");
 const DO: &str = "CALL keylatch.do_tasks($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, \
-    $15, $16, $17, $18, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)";
+    $15, $16, $17, $18, $19, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)";
 const ONE: &str = "
     SELECT keylatch.now_ms(), t.key, t.version, t.time_ms, t.wrote_version, t.wrote_ms, t.number,
         t.state::bigint, t.priority::bigint, t.ready_ms, t.bytes, t.claim
@@ -83,6 +85,7 @@ struct Lane {
     /// How many connections it uses at once.
     most: usize,
     waiting: Mutex<(VecDeque<(Instant, Work)>, usize)>,
+    waited: Mutex<alone::Waited>,
     made: OnceCell<()>,
 }
 
@@ -100,7 +103,8 @@ impl PostgresTasks {
     ) -> PostgresTasks {
         // All of them: each waits for the disk, and PostgreSQL syncs once for those that wait together.
         let (pool, most) = (Arc::clone(pool), pool.link.connections);
-        let lane = Lane { pool, most, waiting: Mutex::default(), made: OnceCell::new() };
+        let (waiting, waited, made) = (Mutex::default(), Mutex::default(), OnceCell::new());
+        let lane = Lane { pool, most, waiting, waited, made };
         let (lane, modes) = (Arc::new(lane), Arc::clone(modes));
         PostgresTasks { lane, modes, told: Mutex::new(Some(told)) }
     }
@@ -250,7 +254,12 @@ fn record(pool: &Text, row: &Row) -> Result<TaskRecord, tokio_postgres::Error> {
     Ok(made_of(pool.clone(), text(row.try_get::<_, &[u8]>(1)?), &numbers, bytes))
 }
 
-/// As `do_tasks` has them.
+/// What `keylatch.task_numbers` makes.
+fn eight(bytes: &[u8]) -> [i64; 8] {
+    let mut numbers = bytes.as_chunks::<8>().0.iter().map(|bytes| i64::from_be_bytes(*bytes));
+    std::array::from_fn(|_| numbers.next().unwrap_or(-1))
+}
+
 fn made_of(pool: Text, key: Text, numbers: &[i64; 8], [bytes, claim]: [Vec<u8>; 2]) -> TaskRecord {
     let [version, time, wrote, wrote_ms, number, state_code, priority, ready] = *numbers;
     let stamp = |version: i64, time: i64| Stamp {
@@ -305,7 +314,7 @@ async fn send_all(lane: Arc<Lane>) {
             }
             continue;
         }
-        send(&lane.pool, works).await;
+        send(&lane, works).await;
     }
 }
 
@@ -315,7 +324,16 @@ fn busy() -> StoreError {
     StoreError { text, unknown: false }
 }
 
-async fn send(pool: &Pool, mut works: Vec<Work>) {
+async fn send(lane: &Lane, works: Vec<Work>) {
+    // What goes alone has a shorter way, if it is an ordinary case.
+    let mut works = match <[Work; 1]>::try_from(works) {
+        Ok([work]) => match lane.alone(work).await {
+            Some(work) => vec![work],
+            None => return,
+        },
+        Err(works) => works,
+    };
+    let pool = &lane.pool;
     let rows = together(pool, &mut works).await;
     let error = match rows {
         Ok(row) => match answers(&works, &row) {
@@ -338,7 +356,7 @@ async fn send(pool: &Pool, mut works: Vec<Work>) {
     // One of them is not as PostgreSQL likes it, and the others are not to blame.
     if !error.unknown && works.len() > 1 {
         for work in works {
-            Box::pin(send(pool, vec![work])).await;
+            Box::pin(send(lane, vec![work])).await;
         }
         return;
     }
@@ -353,7 +371,10 @@ async fn together(pool: &Pool, works: &mut [Work]) -> Result<Row, StoreError> {
         (Work::Change(one, _), Work::Change(other, _)) => {
             (&one.pool, &one.key).cmp(&(&other.pool, &other.key))
         }
-        (Work::Take(..), Work::Take(..)) => std::cmp::Ordering::Equal,
+        // Those who want any task of a pool next to each other.
+        (Work::Take(one, _), Work::Take(other, _)) => {
+            (one.key.is_some(), &one.pool).cmp(&(other.key.is_some(), &other.pool))
+        }
         (Work::Change(..), Work::Take(..)) => std::cmp::Ordering::Less,
         (Work::Take(..), Work::Change(..)) => std::cmp::Ordering::Greater,
     });
@@ -396,6 +417,7 @@ async fn together(pool: &Pool, works: &mut [Work]) -> Result<Row, StoreError> {
     let claim = |put: &Option<Put>| put.as_ref().map(|put| put.claim.to_vec());
     let c_bytes: Vec<Option<Vec<u8>>> = puts.iter().map(bytes).collect();
     let c_claim: Vec<Option<Vec<u8>>> = puts.iter().map(claim).collect();
+    let t_lock: Vec<i32> = takes().map(|take| lock(&take.pool)).collect();
     let t_pool: Vec<&[u8]> = takes().map(|take| take.pool.as_bytes()).collect();
     let t_key: Vec<Option<&[u8]>> =
         takes().map(|take| take.key.as_ref().map(|key| key.as_bytes())).collect();
@@ -415,6 +437,7 @@ async fn together(pool: &Pool, works: &mut [Work]) -> Result<Row, StoreError> {
         (&c_after, Type::INT8_ARRAY),
         (&c_bytes, Type::BYTEA_ARRAY),
         (&c_claim, Type::BYTEA_ARRAY),
+        (&t_lock, Type::INT4_ARRAY),
         (&t_pool, Type::BYTEA_ARRAY),
         (&t_key, Type::BYTEA_ARRAY),
         (&t_id, Type::BYTEA_ARRAY),
@@ -437,9 +460,9 @@ fn answers(works: &[Work], row: &Row) -> Result<BTreeMap<usize, Came>, tokio_pos
     let now = row.try_get::<_, Option<i64>>(0)?.unwrap_or(0).cast_unsigned();
     let (versions, got): (Vec<Option<i64>>, Vec<bool>) = (list(row, 1)?, list(row, 2)?);
     let next: Vec<Option<i64>> = list(row, 3)?;
-    let numbers: Vec<i64> = list(row, 6)?;
+    let numbers = list::<Vec<u8>>(row, 6)?;
     let records = list::<i32>(row, 4)?.into_iter().zip(list::<Vec<u8>>(row, 5)?);
-    let records = records.zip(numbers.as_chunks::<8>().0);
+    let records = records.zip(&numbers);
     let records = records.zip(list::<Vec<u8>>(row, 7)?).zip(list::<Vec<u8>>(row, 8)?);
     let mut found: BTreeMap<usize, TaskRecord> = BTreeMap::new();
     for ((((n, key), numbers), bytes), claim) in records {
@@ -448,7 +471,7 @@ fn answers(works: &[Work], row: &Row) -> Result<BTreeMap<usize, Came>, tokio_pos
             Work::Change(change, _) => change.pool.clone(),
             Work::Take(take, _) => take.pool.clone(),
         };
-        found.insert(at, made_of(pool, text(&key), numbers, [bytes, claim]));
+        found.insert(at, made_of(pool, text(&key), &eight(numbers), [bytes, claim]));
     }
     let (mut versions, mut takes) = (versions.into_iter(), got.into_iter().zip(next));
     let mut came = BTreeMap::new();

@@ -1,7 +1,9 @@
 -- Tasks, in the same schema. Made when they are first asked for. Version 1.
 --
--- Whoever changes a task locks its row, in the order of pools and keys; whoever takes one skips rows that others
--- have locked, and so waits for nobody. In one transaction changes come before takes: nobody waits in a circle.
+-- Whoever changes a task locks its row, pool by pool; whoever takes one skips rows that others have locked, and so
+-- waits for nobody. In one transaction changes come before takes. Several changes of one pool are one statement,
+-- whose order is the planner's: should two of them wait in a circle, PostgreSQL ends one, and its changes are
+-- sent again one by one.
 
 CREATE TABLE keylatch.task_schema (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
@@ -33,7 +35,14 @@ CREATE INDEX tasks_line ON keylatch.tasks (pool, priority DESC, ready_ms, number
 CREATE INDEX tasks_later ON keylatch.tasks (pool, ready_ms) WHERE due = 0;
 CREATE INDEX tasks_number ON keylatch.tasks (pool, number);
 CREATE INDEX tasks_failed ON keylatch.tasks (pool, number) WHERE state = 3;
-CREATE INDEX tasks_claim ON keylatch.tasks (claim_id) WHERE claim_id IS NOT NULL;
+CREATE UNIQUE INDEX tasks_claim ON keylatch.tasks (claim_id, pool) WHERE claim_id IS NOT NULL;
+
+-- What a client reads of a task beside its bytes: eight numbers of eight bytes each.
+CREATE FUNCTION keylatch.task_numbers(t keylatch.tasks) RETURNS bytea LANGUAGE sql STABLE AS $$
+    SELECT int8send(t.version) || int8send(t.time_ms) || int8send(t.wrote_version) || int8send(t.wrote_ms)
+        || int8send(t.number) || int8send(t.state::bigint) || int8send(t.priority::bigint)
+        || int8send(coalesce(t.ready_ms, -1))
+$$;
 
 -- Where somebody waits, until when that is known. After a crash they say it again.
 CREATE UNLOGGED TABLE keylatch.task_waits (
@@ -41,13 +50,28 @@ CREATE UNLOGGED TABLE keylatch.task_waits (
     until_ms bigint NOT NULL
 );
 
+-- Puts what became due into the line. One by one, by their keys: a join might read the whole pool.
+CREATE FUNCTION keylatch.task_line_up(in_pool bytea, at_once integer, now_ms bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    later bytea;
+BEGIN
+    FOR later IN
+        SELECT l.key FROM keylatch.tasks l
+        WHERE l.pool = in_pool AND l.due = 0 AND l.ready_ms <= now_ms
+        ORDER BY l.ready_ms LIMIT at_once FOR UPDATE SKIP LOCKED
+    LOOP
+        UPDATE keylatch.tasks t SET due = 1 WHERE t.pool = in_pool AND t.key = later;
+    END LOOP;
+END $$;
+
 -- One take: what was taken, or nothing.
 CREATE FUNCTION keylatch.task_take(
     in_pool bytea, in_key bytea, in_id bytea, in_claim bytea, lease_ms bigint, at_once integer, now_ms bigint
 ) RETURNS keylatch.tasks LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
+    done text;
     task keylatch.tasks;
-    later bytea;
 BEGIN
     -- A repeat takes nothing more.
     SELECT * INTO task FROM keylatch.tasks t WHERE t.claim_id = in_id AND t.pool = in_pool LIMIT 1;
@@ -57,14 +81,7 @@ BEGIN
             WHERE t.pool = in_pool AND t.key = in_key AND (t.due = 1 OR t.due = 0 AND t.ready_ms <= now_ms)
             FOR UPDATE SKIP LOCKED;
     ELSE
-        -- One by one, by their keys: a join might read the whole pool.
-        FOR later IN
-            SELECT l.key FROM keylatch.tasks l
-            WHERE l.pool = in_pool AND l.due = 0 AND l.ready_ms <= now_ms
-            ORDER BY l.ready_ms LIMIT at_once FOR UPDATE SKIP LOCKED
-        LOOP
-            UPDATE keylatch.tasks t SET due = 1 WHERE t.pool = in_pool AND t.key = later;
-        END LOOP;
+        done := keylatch.task_line_up(in_pool, at_once, now_ms);
         SELECT * INTO task FROM keylatch.tasks t WHERE t.pool = in_pool AND t.due = 1
             ORDER BY t.priority DESC, t.ready_ms, t.number LIMIT 1 FOR UPDATE SKIP LOCKED;
     END IF;
@@ -78,6 +95,94 @@ BEGIN
     RETURN task;
 END $$;
 
+-- The two functions below are for one take and for one change where nobody waits: most are like that, and they
+-- are less work than the procedure. They look who waits before they commit. So they hold a lock of
+-- the pool, shared; whoever notes that it waits has it alone for a moment before it looks once more: by then
+-- they have committed, or have yet to begin, and see the note.
+--
+-- out_case: 0 it was done; 1 somebody waits; 2 it is not such a case. Nothing has happened unless it is 0.
+
+-- A take of any task, where nothing has become due since the last one and nothing is there of this id.
+CREATE FUNCTION keylatch.task_take_one(
+    lock integer, in_pool bytea, in_id bytea, in_claim bytea, lease_ms bigint,
+    OUT out_case smallint, OUT now_ms bigint, OUT out_key bytea, OUT numbers bytea, OUT out_bytes bytea
+) LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    done text;
+BEGIN
+    out_case := 2;
+    IF current_setting('transaction_isolation') <> 'read committed' THEN RETURN; END IF;
+    done := set_config('lock_timeout', '4s', true);
+    done := set_config('enable_seqscan', 'off', true);
+    IF current_setting('synchronous_commit') = 'off' THEN
+        done := set_config('synchronous_commit', 'on', true);
+    END IF;
+    done := pg_advisory_xact_lock_shared(1802728814, lock);
+    now_ms := floor(date_part('epoch', clock_timestamp()) * 1000)::bigint;
+    out_case := CASE
+        WHEN EXISTS (SELECT FROM keylatch.task_waits w
+            WHERE w.pool = in_pool AND w.until_ms > task_take_one.now_ms) THEN 1
+        WHEN EXISTS (SELECT FROM keylatch.tasks t
+                WHERE t.pool = in_pool AND t.due = 0 AND t.ready_ms <= task_take_one.now_ms)
+            OR EXISTS (SELECT FROM keylatch.tasks t WHERE t.claim_id = in_id AND t.pool = in_pool)
+            OR NOT EXISTS (SELECT FROM keylatch.since_crash s WHERE s.one) THEN 2
+        ELSE 0 END;
+    IF out_case <> 0 THEN RETURN; END IF;
+    UPDATE keylatch.tasks t SET
+        version = nextval('keylatch.numbers'), time_ms = task_take_one.now_ms, state = 1,
+        ready_ms = CASE WHEN lease_ms > 0 THEN task_take_one.now_ms + lease_ms END,
+        due = CASE WHEN lease_ms > 0 THEN 0 END, claim_id = in_id, claim = in_claim
+        WHERE t.pool = in_pool AND t.key = (
+            SELECT l.key FROM keylatch.tasks l WHERE l.pool = in_pool AND l.due = 1
+            ORDER BY l.priority DESC, l.ready_ms, l.number LIMIT 1 FOR UPDATE SKIP LOCKED)
+        RETURNING t.key, t.bytes, keylatch.task_numbers(t) INTO out_key, out_bytes, numbers;
+    IF NOT FOUND THEN out_case := 2; END IF;
+END $$;
+
+-- A change of a task that is as expected. Arguments as below.
+CREATE FUNCTION keylatch.task_change_one(
+    lock integer, in_pool bytea, in_key bytea, expect bigint, write smallint, in_state smallint,
+    in_priority integer, at_ms bigint, after_ms bigint, in_bytes bytea, in_claim bytea,
+    OUT out_case smallint, OUT now_ms bigint, OUT drawn bigint
+) LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    done text;
+BEGIN
+    out_case := 2;
+    IF current_setting('transaction_isolation') <> 'read committed' THEN RETURN; END IF;
+    done := set_config('lock_timeout', '4s', true);
+    done := set_config('enable_seqscan', 'off', true);
+    IF current_setting('synchronous_commit') = 'off' THEN
+        done := set_config('synchronous_commit', 'on', true);
+    END IF;
+    done := pg_advisory_xact_lock_shared(1802728814, lock);
+    now_ms := floor(date_part('epoch', clock_timestamp()) * 1000)::bigint;
+    out_case := CASE
+        WHEN EXISTS (SELECT FROM keylatch.task_waits w
+            WHERE w.pool = in_pool AND w.until_ms > task_change_one.now_ms) THEN 1
+        WHEN NOT EXISTS (SELECT FROM keylatch.since_crash s WHERE s.one) THEN 2
+        ELSE 0 END;
+    IF out_case <> 0 THEN RETURN; END IF;
+    at_ms := coalesce(now_ms + after_ms, at_ms);
+    drawn := nextval('keylatch.numbers');
+    IF write = 2 THEN
+        DELETE FROM keylatch.tasks t WHERE t.pool = in_pool AND t.key = in_key AND t.version = expect;
+    ELSIF expect IS NULL THEN
+        INSERT INTO keylatch.tasks VALUES (
+            in_pool, in_key, drawn, now_ms, drawn, now_ms, drawn, in_state, in_priority, at_ms,
+            CASE WHEN at_ms IS NOT NULL THEN (in_state = 0 AND at_ms <= now_ms)::integer END,
+            NULL, in_claim, in_bytes) ON CONFLICT DO NOTHING;
+    ELSE
+        UPDATE keylatch.tasks t SET
+            version = drawn, time_ms = now_ms, wrote_version = drawn, wrote_ms = now_ms,
+            state = in_state, priority = in_priority, ready_ms = at_ms,
+            due = CASE WHEN at_ms IS NOT NULL THEN (in_state = 0 AND at_ms <= now_ms)::integer END,
+            claim = in_claim, bytes = in_bytes
+            WHERE t.pool = in_pool AND t.key = in_key AND t.version = expect;
+    END IF;
+    IF NOT FOUND THEN out_case := 2; END IF;
+END $$;
+
 -- Some changes and some takes, each all or nothing, and what came of each. Parallel arrays: c_ a change, in the
 -- order of pool and key; t_ a take. c_expect: null, there is none. c_write: 1 put, 2 delete. c_after: so long
 -- after now; else c_at.
@@ -87,14 +192,13 @@ END $$;
 CREATE PROCEDURE keylatch.do_tasks(
     c_pool bytea[], c_key bytea[], c_expect bigint[], c_write smallint[], c_state smallint[],
     c_priority integer[], c_at bigint[], c_after bigint[], c_bytes bytea[], c_claim bytea[],
-    t_pool bytea[], t_key bytea[], t_id bytea[], t_claim bytea[], t_lease bigint[], t_waits boolean[],
-    at_once integer, noted_ms bigint,
+    t_lock integer[], t_pool bytea[], t_key bytea[], t_id bytea[], t_claim bytea[], t_lease bigint[],
+    t_waits boolean[], at_once integer, noted_ms bigint,
     -- The versions of changes, null where it was otherwise; whether takes got something, and else when there
     -- will be.
     INOUT now_ms bigint, INOUT version bigint[], INOUT got boolean[], INOUT next_ms bigint[],
     -- Tasks: of which change, or behind those of which take.
-    -- Eight numbers for each: version, time_ms, wrote_version, wrote_ms, number, state, priority, ready_ms.
-    INOUT r_n integer[], INOUT r_key bytea[], INOUT r_numbers bigint[], INOUT r_bytes bytea[],
+    INOUT r_n integer[], INOUT r_key bytea[], INOUT r_numbers bytea[], INOUT r_bytes bytea[],
     INOUT r_claim bytea[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -104,6 +208,14 @@ DECLARE
     ready bigint;
     drawn bigint;
     noted boolean;
+    n integer;
+    one integer;
+    last integer;
+    found_n bigint[];
+    found_pool bytea[];
+    found_keys bytea[];
+    found_versions bigint[];
+    found_due bigint[];
     changes integer := coalesce(cardinality(c_pool), 0);
     takes integer := coalesce(cardinality(t_pool), 0);
     told_pool bytea[] := '{}'; told_key bytea[] := '{}'; told_due bigint[] := '{}';
@@ -119,54 +231,123 @@ BEGIN
     IF NOT EXISTS (SELECT FROM keylatch.since_crash s WHERE s.one) THEN
         done := keylatch.after_crash();
     END IF;
-    version := '{}'; got := '{}'; next_ms := '{}'; r_n := '{}'; r_key := '{}'; r_numbers := '{}';
-    r_bytes := '{}'; r_claim := '{}';
+    version := array_fill(NULL::bigint, ARRAY[changes]); got := '{}'; next_ms := '{}';
+    r_n := '{}'; r_key := '{}'; r_numbers := '{}'; r_bytes := '{}'; r_claim := '{}';
 
-    FOR n IN 1 .. changes LOOP
-        SELECT * INTO task FROM keylatch.tasks t WHERE t.pool = c_pool[n] AND t.key = c_key[n] FOR UPDATE;
-        there := FOUND;
+    n := 1;
+    WHILE n <= changes LOOP
+        -- Of one pool, all at once: those that are as expected. The others are looked at one by one.
+        last := n;
+        WHILE last < changes AND c_pool[last + 1] = c_pool[n] LOOP last := last + 1; END LOOP;
+        IF last > n THEN
+            now_ms := floor(date_part('epoch', clock_timestamp()) * 1000)::bigint;
+            WITH written AS (
+                UPDATE keylatch.tasks t SET
+                    version = c.drawn, time_ms = now_ms, wrote_version = c.drawn, wrote_ms = now_ms,
+                    state = c.state, priority = c.priority, ready_ms = c.ready,
+                    due = CASE WHEN c.ready IS NOT NULL THEN (c.state = 0 AND c.ready <= now_ms)::integer END,
+                    claim = c.claim, bytes = c.bytes
+                    FROM (
+                        SELECT u.*, coalesce(now_ms + u.after, u.at) AS ready,
+                            nextval('keylatch.numbers') AS drawn
+                        FROM unnest(c_key[n:last], c_expect[n:last], c_write[n:last], c_state[n:last],
+                            c_priority[n:last], c_at[n:last], c_after[n:last], c_bytes[n:last], c_claim[n:last])
+                            WITH ORDINALITY u (key, expect, write, state, priority, at, after, bytes, claim, place)
+                    ) c
+                    WHERE t.pool = c_pool[n] AND t.key = ANY (c_key[n:last])
+                        AND t.key = c.key AND t.version = c.expect AND c.write = 1
+                    RETURNING c.place, t.key, t.version, t.ready_ms)
+                SELECT array_agg(w.place), array_agg(w.key), array_agg(w.version),
+                    array_agg(CASE WHEN w.ready_ms IS NOT NULL THEN greatest(0, w.ready_ms - now_ms) END),
+                    array_agg(c_pool[n])
+                INTO found_n, found_keys, found_versions, found_due, found_pool FROM written w;
+            FOR i IN 1 .. coalesce(cardinality(found_n), 0) LOOP
+                version[n - 1 + found_n[i]] := found_versions[i];
+            END LOOP;
+            told_pool := told_pool || found_pool; told_key := told_key || found_keys;
+            told_due := told_due || found_due;
+        END IF;
+        one := n;
+        n := last + 1;
+        FOR n IN one .. last LOOP
+        CONTINUE WHEN version[n] IS NOT NULL;
         now_ms := floor(date_part('epoch', clock_timestamp()) * 1000)::bigint;
-        drawn := NULL;
+        drawn := nextval('keylatch.numbers');
         ready := coalesce(now_ms + c_after[n], c_at[n]);
-        IF NOT there AND c_expect[n] IS NULL AND c_write[n] = 1 THEN
-            drawn := nextval('keylatch.numbers');
+        -- If it was written since it was looked at, it has another version; if it is locked, this waits.
+        IF c_write[n] = 2 THEN
+            DELETE FROM keylatch.tasks t
+                WHERE t.pool = c_pool[n] AND t.key = c_key[n] AND t.version = c_expect[n];
+        ELSIF c_expect[n] IS NULL THEN
             INSERT INTO keylatch.tasks VALUES (
                 c_pool[n], c_key[n], drawn, now_ms, drawn, now_ms, drawn, c_state[n], c_priority[n], ready,
                 CASE WHEN ready IS NOT NULL THEN (c_state[n] = 0 AND ready <= now_ms)::integer END,
                 NULL, c_claim[n], c_bytes[n]) ON CONFLICT DO NOTHING;
-            IF NOT FOUND THEN
-                -- Somebody else has made it meanwhile.
-                drawn := NULL;
-                SELECT * INTO task FROM keylatch.tasks t WHERE t.pool = c_pool[n] AND t.key = c_key[n];
-                there := FOUND;
-            END IF;
-        ELSIF there AND task.version = c_expect[n] THEN
-            drawn := nextval('keylatch.numbers');
-            IF c_write[n] = 2 THEN
-                DELETE FROM keylatch.tasks t WHERE t.pool = c_pool[n] AND t.key = c_key[n];
-            ELSE
-                UPDATE keylatch.tasks t SET
-                    version = drawn, time_ms = now_ms, wrote_version = drawn, wrote_ms = now_ms,
-                    state = c_state[n], priority = c_priority[n], ready_ms = ready,
-                    due = CASE WHEN ready IS NOT NULL THEN (c_state[n] = 0 AND ready <= now_ms)::integer END,
-                    claim = c_claim[n], bytes = c_bytes[n]
-                    WHERE t.pool = c_pool[n] AND t.key = c_key[n];
-            END IF;
+        ELSE
+            UPDATE keylatch.tasks t SET
+                version = drawn, time_ms = now_ms, wrote_version = drawn, wrote_ms = now_ms,
+                state = c_state[n], priority = c_priority[n], ready_ms = ready,
+                due = CASE WHEN ready IS NOT NULL THEN (c_state[n] = 0 AND ready <= now_ms)::integer END,
+                claim = c_claim[n], bytes = c_bytes[n]
+                WHERE t.pool = c_pool[n] AND t.key = c_key[n] AND t.version = c_expect[n];
         END IF;
-        version := array_append(version, drawn);
+        there := false;
+        IF NOT FOUND THEN
+            drawn := NULL;
+            SELECT * INTO task FROM keylatch.tasks t WHERE t.pool = c_pool[n] AND t.key = c_key[n] FOR UPDATE;
+            there := FOUND;
+            now_ms := floor(date_part('epoch', clock_timestamp()) * 1000)::bigint;
+        END IF;
+        version[n] := drawn;
         IF drawn IS NULL AND there THEN
             r_n := array_append(r_n, n); r_key := array_append(r_key, task.key);
-            r_numbers := r_numbers || ARRAY[task.version, task.time_ms, task.wrote_version, task.wrote_ms,
-                task.number, task.state, task.priority, coalesce(task.ready_ms, -1)];
+            r_numbers := array_append(r_numbers, keylatch.task_numbers(task));
             r_bytes := array_append(r_bytes, task.bytes); r_claim := array_append(r_claim, task.claim);
         ELSIF drawn IS NOT NULL AND c_write[n] = 1 THEN
             told_pool := array_append(told_pool, c_pool[n]); told_key := array_append(told_key, c_key[n]);
             told_due := array_append(told_due,
                 CASE WHEN ready IS NOT NULL THEN greatest(0, ready - now_ms) END);
         END IF;
+        END LOOP;
     END LOOP;
 
-    FOR n IN 1 .. takes LOOP
+    n := 1;
+    WHILE n <= takes LOOP
+        -- Those who want any task of one pool are next to each other: they take with one look at the line.
+        last := n;
+        WHILE t_key[n] IS NULL AND last < takes AND t_pool[last + 1] = t_pool[n] AND t_key[last + 1] IS NULL LOOP
+            last := last + 1;
+        END LOOP;
+        IF last > n AND 0 < ALL (t_lease[n:last])
+            AND NOT EXISTS (SELECT FROM keylatch.tasks t WHERE t.claim_id = ANY (t_id[n:last]))
+        THEN
+            now_ms := floor(date_part('epoch', clock_timestamp()) * 1000)::bigint;
+            done := keylatch.task_line_up(t_pool[n], at_once, now_ms);
+            found_keys := ARRAY(
+                SELECT l.key FROM keylatch.tasks l WHERE l.pool = t_pool[n] AND l.due = 1
+                ORDER BY l.priority DESC, l.ready_ms, l.number LIMIT last - n + 1 FOR UPDATE SKIP LOCKED);
+            IF cardinality(found_keys) > 0 THEN
+                WITH taken AS (
+                    UPDATE keylatch.tasks t SET
+                        version = nextval('keylatch.numbers'), time_ms = now_ms, state = 1,
+                        ready_ms = now_ms + t_lease[n - 1 + array_position(found_keys, t.key)], due = 0,
+                        claim_id = t_id[n - 1 + array_position(found_keys, t.key)],
+                        claim = t_claim[n - 1 + array_position(found_keys, t.key)]
+                        WHERE t.pool = t_pool[n] AND t.key = ANY (found_keys)
+                        RETURNING n - 1 + array_position(found_keys, t.key) AS place, t AS task)
+                SELECT r_n || array_agg(changes + k.place), r_key || array_agg((k.task).key),
+                    r_numbers || array_agg(keylatch.task_numbers(k.task)),
+                    r_bytes || array_agg((k.task).bytes), r_claim || array_agg((k.task).claim),
+                    told_pool || array_agg((k.task).pool), told_key || array_agg((k.task).key),
+                    told_due || array_agg((k.task).ready_ms - now_ms),
+                    got || array_agg(true), next_ms || array_agg(NULL::bigint)
+                INTO r_n, r_key, r_numbers, r_bytes, r_claim, told_pool, told_key, told_due, got, next_ms
+                FROM taken k;
+                n := n + cardinality(found_keys);
+            END IF;
+            -- Whoever is left gets its own look, and notes that it waits.
+            CONTINUE WHEN n > last;
+        END IF;
         noted := NOT t_waits[n] OR EXISTS (SELECT FROM keylatch.task_waits w
             WHERE w.pool = t_pool[n] AND w.until_ms > keylatch.now_ms() + noted_ms * 2 / 3);
         LOOP
@@ -180,6 +361,11 @@ BEGIN
             done := keylatch.set_up() || set_config('synchronous_commit', 'off', true);
             INSERT INTO keylatch.task_waits VALUES (t_pool[n], now_ms + noted_ms)
                 ON CONFLICT (pool) DO UPDATE SET until_ms = excluded.until_ms;
+            COMMIT;
+            SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+            done := keylatch.set_up();
+            -- See task_take_one.
+            done := pg_advisory_xact_lock(1802728814, t_lock[n]);
             COMMIT;
             SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
             done := keylatch.set_up();
@@ -203,14 +389,15 @@ BEGIN
         END IF;
         IF task.pool IS NOT NULL THEN
             r_n := array_append(r_n, changes + n); r_key := array_append(r_key, task.key);
-            r_numbers := r_numbers || ARRAY[task.version, task.time_ms, task.wrote_version, task.wrote_ms,
-                task.number, task.state, task.priority, coalesce(task.ready_ms, -1)];
+            r_numbers := array_append(r_numbers, keylatch.task_numbers(task));
             r_bytes := array_append(r_bytes, task.bytes); r_claim := array_append(r_claim, task.claim);
         END IF;
+        n := n + 1;
     END LOOP;
 
     IF cardinality(told_pool) > 0 THEN
         COMMIT;
+        IF NOT EXISTS (SELECT FROM keylatch.task_waits w WHERE w.until_ms > now_ms) THEN RETURN; END IF;
         -- Not to fail now by a limit that somebody has set: it has happened.
         done := set_config('lock_timeout', '0', true);
         done := set_config('synchronous_commit', 'off', true);
