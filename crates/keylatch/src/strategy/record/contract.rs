@@ -81,6 +81,7 @@ macro_rules! contract {
             leases_end_by_themselves
             others_see_what_was_written
             those_who_wait_are_told
+            who_stands_behind_the_writers_own_is_told
             what_says_tell_is_told
             appending_is_not_told
         }
@@ -111,7 +112,7 @@ fn put(bytes: impl Into<Vec<u8>>) -> Write {
 
 /// What is to become of one name, without more.
 fn one(expect: Expect, head: Write) -> NameChange {
-    NameChange { expect, last_seq: None, head, remove: Vec::new(), tell: false }
+    NameChange { expect, last_seq: None, head, remove: Vec::new(), tell: false, own_up_to: None }
 }
 
 fn removing<'a>(

@@ -266,7 +266,12 @@ impl Scene {
         });
         let last = tokens.chain(after.values().map(|standing| standing.token)).max().unwrap_or(0);
         let strict = replies.iter().any(|reply| !matches!(reply, Reply::Waiting(_)));
-        let change = self.change((&after, &stay), &events, last.saturating_sub(FRESH), strict);
+        let mut change = self.change((&after, &stay), &events, last.saturating_sub(FRESH), strict);
+        for (name, one) in change.iter_mut().flat_map(|change| &mut change.names) {
+            let queue = &self.queues[name];
+            let all_ours = queue.iter().all(|stand| ours(&stand.id).is_some());
+            one.own_up_to = queue.last().filter(|_| all_ours).map(|stand| stand.seq);
+        }
         let puts = change.iter().flat_map(|change| change.names.values());
         let holders = puts.filter_map(|one| match &one.head {
             Write::Put(put) => Some(&put.holders),
@@ -370,7 +375,14 @@ impl Scene {
                 (Expect::Absent, Write::Put(Put { bytes, keep_ms, holders }))
             }
         };
-        NameChange { expect, last_seq: None, head, remove: Vec::new(), tell: false }
+        NameChange {
+            expect,
+            last_seq: None,
+            head,
+            remove: Vec::new(),
+            tell: false,
+            own_up_to: None,
+        }
     }
 
     fn name_change(
@@ -418,6 +430,7 @@ impl Scene {
             },
             remove,
             tell,
+            own_up_to: None,
         })
     }
 

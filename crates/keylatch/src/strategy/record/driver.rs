@@ -213,6 +213,12 @@ impl<S: Store> Shared<S> {
                     tracing::debug!(error.text, "the store is asked again");
                     repeated |= error.unknown;
                     self.known.lock().forget(names);
+                    if error.unknown {
+                        // Somebody here may have been granted by it, and nobody else tells.
+                        for name in names {
+                            drop(self.pokes.send(Poke::Look(name.clone())));
+                        }
+                    }
                     tokio::time::sleep(RETRY).await;
                 }
                 outcome => {

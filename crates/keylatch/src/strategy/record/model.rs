@@ -132,7 +132,8 @@ impl Memory {
                 kept.queue.remove(&stand.seq);
             }
             let alone = matches!(one.head, Write::Keep) && one.remove.is_empty();
-            if one.tell || (found.last_seq > 0 && !alone) {
+            let others_wait = found.last_seq > one.own_up_to.unwrap_or(0);
+            if one.tell || (others_wait && !alone) {
                 let removed = one.remove.iter().map(|stand| stand.seq).collect();
                 let told = Told::Changed { name: name.clone(), version, removed };
                 for listener in self.listeners.iter().filter_map(Weak::upgrade) {

@@ -174,7 +174,9 @@ impl World {
             }
             entry.queue.retain(waits);
             let written = !matches!(one.head, Write::Keep) || !removed.is_empty();
-            if written && (!before.queue.is_empty() || one.tell) {
+            let others_wait = (before.queue.last())
+                .is_some_and(|(_, waiter)| waiter.seq > one.own_up_to.unwrap_or(0));
+            if written && (others_wait || one.tell) {
                 let removed = removed.into_iter().collect();
                 messages.push(Told::Changed { name: name.clone(), version, removed });
             }

@@ -95,6 +95,9 @@ pub(crate) struct NameChange {
     pub(crate) remove: Vec<Stand>,
     /// It is told to everyone, also if nobody waits: a holder has lost its lock by this.
     pub(crate) tell: bool,
+    /// Whoever stands here up to this seq is of the writer's own process, which tells them itself. If nobody
+    /// stands behind them, nobody else need be told; a store may do so all the same.
+    pub(crate) own_up_to: Option<u64>,
 }
 
 #[derive(Clone, Debug)]

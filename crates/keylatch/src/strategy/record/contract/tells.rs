@@ -92,6 +92,24 @@ pub(crate) async fn those_who_wait_are_told(ground: &impl Ground) {
     }
 }
 
+/// Also if it came since the writer looked.
+pub(crate) async fn who_stands_behind_the_writers_own_is_told(ground: &impl Ground) {
+    let (ann, bob) = (ground.open().await, ground.open().await);
+    let mut there = listen(&*bob).await;
+    let mut asks = change([("k", one(Expect::Absent, put("0")))]);
+    asks = and_append(asks, "ann's", &["k"]);
+    let own = asks.seq_of(done(&*ann, asks.clone()).await.version, 0);
+    let write = |text| NameChange { own_up_to: Some(own), ..one(Expect::There, put(text)) };
+    // Nobody else is there: told or not, it concerns nobody.
+    done(&*ann, change([("k", write("1"))])).await;
+    quiet(&mut there).await;
+    let keep = one(Expect::There, Write::Keep);
+    done(&*bob, and_append(change([("k", keep)]), "bob's", &["k"])).await;
+    let version = done(&*ann, change([("k", write("2"))])).await.version;
+    let heard = heard(&mut there, "k", ground.tells_exactly()).await;
+    assert!(heard.is_none_or(|heard| heard == (version, vec![])));
+}
+
 pub(crate) async fn what_says_tell_is_told(ground: &impl Ground) {
     let (ann, bob) = (ground.open().await, ground.open().await);
     let (mut here, mut there) = (listen(&*ann).await, listen(&*bob).await);

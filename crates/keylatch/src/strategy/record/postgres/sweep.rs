@@ -56,6 +56,7 @@ pub(super) async fn sweep(pool: &Pool, lane: &Lane) -> usize {
             head: Write::Delete,
             remove: remove.collect::<Option<_>>()?,
             tell: false,
+            own_up_to: None,
         };
         let names = [(name.into(), gone)].into();
         Some(lane.submit(Change { names, numbers: 1, appends: Vec::new() }))

@@ -91,7 +91,14 @@ fn granted(expect: Expect, text: &str) -> Change {
     let holder = Holder { id: RequestId::new("ann"), left_ms: Some(30_000), leased: true };
     let put = Put { bytes: text.into(), keep_ms: Some(60_000), holders: vec![holder] };
     let head = Write::Put(put);
-    let one = NameChange { expect, last_seq: Some(0), head, remove: Vec::new(), tell: false };
+    let one = NameChange {
+        expect,
+        last_seq: Some(0),
+        head,
+        remove: Vec::new(),
+        tell: false,
+        own_up_to: None,
+    };
     Change { names: [("k".into(), one)].into(), numbers: 1, appends: Vec::new() }
 }
 

@@ -8,8 +8,8 @@
 --
 -- KEYS: the heads. ARGV: the channel, how many numbers the heads take, how many appends; for each name: the
 -- version that is expected (`a`: nothing, `t`: any), the last seq that may be there (or -1), what to do
--- with the head (`k`eep, `p`ut, `d`elete), how long to keep it (or nothing), whether to tell, its bytes, how
--- many to remove and their ids and seqs; for each append: id, how long it lives, bytes, how many names and
+-- with the head (`k`eep, `p`ut, `d`elete), how long to keep it (or nothing), whether to tell, up to which seq
+-- nobody else need be told, its bytes, how many to remove and their ids and seqs; for each append: id, how long it lives, bytes, how many names and
 -- their numbers.
 local call = redis.call
 local time = call('TIME')
@@ -18,7 +18,7 @@ local names, at, fits, dirty = {}, 4, true, false
 
 for number, key in ipairs(KEYS) do
   local one = { key = key, wait = 'keylatch:wait:' .. string.sub(key, 15), write = ARGV[at + 2],
-    keep = ARGV[at + 3], tell = ARGV[at + 4] == '1', bytes = ARGV[at + 5], version = '0', count = 0,
+    keep = ARGV[at + 3], tell = ARGV[at + 4] == '1', own = tonumber(ARGV[at + 5]), bytes = ARGV[at + 6], version = '0', count = 0,
     last = 0, removed = {}, gone = {} }
   names[number] = one
   local head = call('GET', key)
@@ -41,8 +41,8 @@ for number, key in ipairs(KEYS) do
     fits = fits and one.version == expect
   end
   fits = fits and (seen < 0 or one.last <= seen)
-  local removes = tonumber(ARGV[at + 6])
-  at = at + 7
+  local removes = tonumber(ARGV[at + 7])
+  at = at + 8
   for _ = 1, removes do
     local id, seq = ARGV[at], ARGV[at + 1]
     at = at + 2
@@ -162,7 +162,7 @@ for number, one in ipairs(names) do
     call('PEXPIREAT', one.key, string.format('%d', one.alive + 2000), 'GT')
   end
   -- What those who wait have to know.
-  if one.tell or (one.before > 0 and (one.write ~= 'k' or #one.removed > 0)) then
+  if one.tell or (one.before > one.own and (one.write ~= 'k' or #one.removed > 0)) then
     local name = string.sub(one.key, 15)
     news[#news + 1] = #name .. ' ' .. name .. string.format('%d', version) .. ' ' .. #one.removed .. ' '
     for _, seq in ipairs(one.removed) do news[#news + 1] = seq .. ' ' end

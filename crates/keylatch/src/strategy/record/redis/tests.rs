@@ -95,7 +95,14 @@ fn put(name: &str, expect: Expect, keep_ms: Option<u64>) -> Change {
 }
 
 fn change(name: &str, expect: Expect, head: Write) -> Change {
-    let one = NameChange { expect, last_seq: Some(0), head, remove: Vec::new(), tell: false };
+    let one = NameChange {
+        expect,
+        last_seq: Some(0),
+        head,
+        remove: Vec::new(),
+        tell: false,
+        own_up_to: None,
+    };
     Change { names: [(name.into(), one)].into(), numbers: 1, appends: Vec::new() }
 }
 
@@ -155,6 +162,29 @@ mod tasks {
     use super::super::super::tasks::contract::task_contract;
     use super::Server;
     task_contract!(Server::start(&[]));
+}
+
+/// A message costs Redis and everyone who listens as much as the change itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_only_the_writers_own_stand_nothing_is_published() {
+    let server = Server::start(&[]);
+    let store = server.connect().await;
+    let published = || {
+        let stats: String = server.say(&["INFO", "commandstats"]);
+        let line = stats.lines().find(|line| line.starts_with("cmdstat_publish:"))?.to_owned();
+        line.split("calls=").nth(1)?.split(',').next()?.parse::<u64>().ok()
+    };
+    let asks = and_append(put("k", Expect::Absent, Some(60_000)), "ann", 60_000);
+    let seq = asks.seq_of(done(&store, asks.clone()).await.version, 0);
+    let mut write = put("k", Expect::There, Some(60_000));
+    for (own_up_to, published_then) in
+        [(Some(seq), None), (Some(seq - 1), Some(1)), (None, Some(2))]
+    {
+        let only = |one: &mut NameChange| (one.last_seq, one.own_up_to) = (None, own_up_to);
+        write.names.values_mut().for_each(only);
+        done(&store, write.clone()).await;
+        assert_eq!(published(), published_then, "{own_up_to:?}");
+    }
 }
 
 /// Commands of Redis, not time.

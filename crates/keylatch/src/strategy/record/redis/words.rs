@@ -66,14 +66,14 @@ fn whole_commit(scripts: &Scripts, change: &Change) -> Cmd {
             Expect::Version(version) => command.arg(version),
         };
         command.arg(one.last_seq.map_or(-1, u64::cast_signed));
-        let tell = u8::from(one.tell);
+        let (tell, own) = (u8::from(one.tell), one.own_up_to.unwrap_or(0));
         match &one.head {
-            Write::Keep => drop(command.arg("k").arg("").arg(tell).arg("")),
-            Write::Delete => drop(command.arg("d").arg("").arg(tell).arg("")),
+            Write::Keep => drop(command.arg("k").arg("").arg(tell).arg(own).arg("")),
+            Write::Delete => drop(command.arg("d").arg("").arg(tell).arg(own).arg("")),
             Write::Put(put) => {
                 command.arg("p");
                 keep(&mut command, put);
-                command.arg(tell).arg(&put.bytes[..]);
+                command.arg(tell).arg(own).arg(&put.bytes[..]);
             }
         }
         command.arg(one.remove.len());

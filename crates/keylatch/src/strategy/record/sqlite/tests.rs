@@ -50,7 +50,14 @@ mod tasks {
 fn put(name: &str, expect: Expect, keep_ms: Option<u64>) -> Change {
     let put = Put { bytes: name.into(), keep_ms, holders: Vec::new() };
     let head = Write::Put(put);
-    let one = NameChange { expect, last_seq: None, head, remove: Vec::new(), tell: false };
+    let one = NameChange {
+        expect,
+        last_seq: None,
+        head,
+        remove: Vec::new(),
+        tell: false,
+        own_up_to: None,
+    };
     Change { names: [(name.into(), one)].into(), numbers: 1, appends: Vec::new() }
 }
 

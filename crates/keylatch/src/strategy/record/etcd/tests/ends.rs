@@ -26,7 +26,14 @@ fn put(holders: &[(&str, Option<u64>)]) -> Write {
 }
 
 fn change(expect: Expect, head: Write) -> Change {
-    let one = NameChange { expect, last_seq: None, head, remove: Vec::new(), tell: false };
+    let one = NameChange {
+        expect,
+        last_seq: None,
+        head,
+        remove: Vec::new(),
+        tell: false,
+        own_up_to: None,
+    };
     Change { names: [("k".into(), one)].into(), numbers: 1, appends: Vec::new() }
 }
 

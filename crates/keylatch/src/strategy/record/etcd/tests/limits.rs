@@ -18,7 +18,14 @@ fn change(expect: Expect, holders: usize, leased: bool) -> Change {
     };
     let holders = (0..holders).map(holder).collect();
     let head = Write::Put(Put { bytes: "1".into(), keep_ms: Some(60_000), holders });
-    let one = NameChange { expect, last_seq: None, head, remove: Vec::new(), tell: false };
+    let one = NameChange {
+        expect,
+        last_seq: None,
+        head,
+        remove: Vec::new(),
+        tell: false,
+        own_up_to: None,
+    };
     Change { names: [("k".into(), one)].into(), numbers: 1, appends: Vec::new() }
 }
 

@@ -18,7 +18,14 @@ fn names() -> Vec<Name> {
 fn change(name: &Name, expect: Expect, lease_ms: u64) -> Change {
     let holder = Holder { id: RequestId::new("ann"), left_ms: Some(lease_ms), leased: true };
     let head = Write::Put(Put { bytes: "1".into(), keep_ms: None, holders: vec![holder] });
-    let one = NameChange { expect, last_seq: None, head, remove: Vec::new(), tell: false };
+    let one = NameChange {
+        expect,
+        last_seq: None,
+        head,
+        remove: Vec::new(),
+        tell: false,
+        own_up_to: None,
+    };
     Change { names: [(name.clone(), one)].into(), numbers: 1, appends: Vec::new() }
 }
 
