@@ -9,24 +9,21 @@ fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let mut number = || words.next()?.parse().ok().filter(|number| *number > 0);
-        let known = match word.as_str() {
-            "--million" => Some(plan.sizes.push(1_000_000)),
-            "--smoke" => {
-                (plan.rounds, plan.sizes, plan.workers) = (1, vec![1_000], vec![4, 32]);
-                Some(())
-            }
-            "--rounds" => number().map(|rounds| plan.rounds = rounds),
-            "--tasks" => number().map(|size| plan.sizes = vec![size]),
-            "--workers" => number().map(|workers| plan.workers = vec![workers]),
-            "--only" => match words.next().as_deref() {
-                Some("server") => Some(plan.postgres = false),
-                Some("postgres") => Some(plan.server = false),
-                _ => None,
+        match word.as_str() {
+            "--million" => plan.sizes.push(1_000_000),
+            "--smoke" => (plan.rounds, plan.sizes, plan.workers) = (1, vec![1_000], vec![4, 32]),
+            "--rounds" | "--tasks" | "--workers" => match (word.as_str(), number()) {
+                (_, None) => return usage(),
+                ("--rounds", Some(rounds)) => plan.rounds = rounds,
+                ("--tasks", Some(size)) => plan.sizes = vec![size],
+                (_, Some(workers)) => plan.workers = vec![workers],
             },
-            _ => None,
-        };
-        if known.is_none() {
-            return usage();
+            "--only" => match words.next().as_deref() {
+                Some("server") => plan.postgres = false,
+                Some("postgres") => plan.server = false,
+                _ => return usage(),
+            },
+            _ => return usage(),
         }
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();

@@ -48,6 +48,8 @@ pub(crate) struct Lead {
     pub(crate) clock: Clock,
     /// Whether this node leads, and is ready to.
     pub(crate) leads: Arc<AtomicBool>,
+    /// Since which vote: its clock counts on from what the log said then.
+    since: Mutex<Option<Vote>>,
     /// It has become ready.
     pub(crate) ready: Notify,
     /// What is configured here counts when this node leads.
@@ -94,13 +96,22 @@ impl Lead {
             machine,
             clock,
             leads,
+            since: Mutex::default(),
             settings,
             address,
         }
     }
 
+    /// Not if it was elected again meanwhile: then the time that the log had under others is not counted yet.
     pub(crate) fn leads(&self) -> bool {
-        self.leads.load(Ordering::Relaxed)
+        let since = *self.since.lock();
+        self.leads.load(Ordering::Relaxed) && since.is_some_and(|vote| self.is_elected(vote))
+    }
+
+    fn is_elected(&self, vote: Vote) -> bool {
+        let metrics = self.raft.server_metrics();
+        let metrics = metrics.borrow_watched();
+        metrics.vote == vote && metrics.state == ServerState::Leader
     }
 
     fn me(&self) -> u64 {
@@ -138,7 +149,7 @@ impl Lead {
                 let metrics = metrics.borrow_watched();
                 (metrics.vote, metrics.state == ServerState::Leader)
             };
-            if elected && self.begin().await {
+            if elected && self.begin(vote).await {
                 tracing::info!(term = vote.leader_id.term, "this node leads");
                 self.settle().await;
                 self.stay(vote).await;
@@ -153,10 +164,14 @@ impl Lead {
     }
 
     /// Whether an entry of this leader's own term is applied, and with it everything before.
-    async fn begin(&self) -> bool {
+    async fn begin(&self, vote: Vote) -> bool {
         if self.raft.ensure_linearizable(ReadPolicy::ReadIndex).await.is_err() {
             return false;
         }
+        if !self.is_elected(vote) {
+            return false;
+        }
+        *self.since.lock() = Some(vote);
         #[cfg(test)]
         let keeps_time = super::sim::has_own_time();
         #[cfg(not(test))]
@@ -198,13 +213,7 @@ impl Lead {
     async fn stay(&self, vote: Vote) {
         let since = Instant::now();
         let mut metrics = self.raft.server_metrics();
-        loop {
-            {
-                let metrics = metrics.borrow_watched();
-                if metrics.vote != vote || metrics.state != ServerState::Leader {
-                    return;
-                }
-            }
+        while self.is_elected(vote) {
             tokio::select! {
                 biased;
                 changed = metrics.changed() => if changed.is_err() { return },
