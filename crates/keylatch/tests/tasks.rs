@@ -177,7 +177,8 @@ fn prove(url: &str, tasks: usize, careless: bool) -> (u64, usize) {
                 let (scheme, _) = url.split_once(':').unwrap();
                 let line = format!("{scheme}: {} of {tasks} done, {killed} killed", counts.done);
                 // Not by a macro: the tests' runner would keep that to itself until the end.
-                writeln!(std::io::stderr(), "{line}, {} s", since.elapsed().as_secs()).unwrap();
+                let mut out = std::io::stderr();
+                writeln!(out, "{line}, {} s", since.elapsed().as_secs()).unwrap();
                 last_said = Instant::now();
             }
         }
