@@ -48,7 +48,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "DIR", env = "KEYLATCH_DATA")]
     data: Option<PathBuf>,
     /// Where other members of a cluster come in. Port 0 picks a free one. Without it the server is alone. Members
-    /// that cannot reach each other meet at a Redis: redis://[USER:PASSWORD@]HOST/0?channel=NAME&node=NAME.
+    /// that cannot reach each other meet at a Redis: `redis://USER:PASSWORD@HOST/0?channel=NAME&node=NAME`.
     #[arg(long, value_name = "HOST:PORT", env = "KEYLATCH_PEER", hide_env_values = true)]
     peer: Option<String>,
     /// As what other members know the peer address, if not as it is.
