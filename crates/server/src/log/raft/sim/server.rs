@@ -9,6 +9,7 @@ use keylatch_table::{Acquire, Command, Detach, Event, Grant, Reply, RequestId};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
+use super::super::NodeError;
 use super::super::desk::{Desk, Told};
 use super::super::types::Stamp;
 use super::judge::events;
@@ -223,8 +224,13 @@ impl Server {
                 self.waiting.clear();
             }
             Told::Failed(error) => {
-                let text = format!("{} has failed: {error}", self.name);
-                self.world.judge.lock().find(text);
+                note!(self.world, "{} ends: {error}", self.name);
+                let mut judge = self.world.judge.lock();
+                // Whom the log has taken out may be told so, and nobody else.
+                let is_out = !judge.members.contains(&self.me.0);
+                if !(is_out && matches!(error, NodeError::Removed)) {
+                    judge.find(format!("{} has failed: {error}", self.name));
+                }
             }
         }
     }
