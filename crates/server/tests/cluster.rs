@@ -152,6 +152,20 @@ fn insist(client: &mut Client, line: &str) -> Value {
 }
 
 #[test]
+fn who_asks_a_follower_alone_joins_too() {
+    let dirs: Vec<TempDir> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
+    let one = start(dirs[0].path(), &[]);
+    let two = start(dirs[1].path(), &[peer(&one)]);
+    until_voters(&two, 2);
+    let leader = eventually("a leader", || status(&two).leader);
+    let follower = if leader == status(&two).node { &one } else { &two };
+    let three = start(dirs[2].path(), &[peer(follower)]);
+    for server in [&one, &two, &three] {
+        until_voters(server, 3);
+    }
+}
+
+#[test]
 fn a_leader_that_stops_hands_over_and_nothing_is_lost() {
     let mut three = Three::start();
     let (leader, others) = three.leader();

@@ -1,6 +1,6 @@
 //! How a node finds the cluster it is to join, and asks to be let in; or tells the others that it has moved.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use openraft::async_runtime::watch::WatchReceiver;
 use tokio::time::Instant;
 
 use super::NodeError;
+use super::bytes::{BadBytes, Reader};
 use super::desk::{Desk, Told};
 use super::identity::Identity;
 use super::lead::Lead;
@@ -90,11 +91,24 @@ pub(crate) async fn announce(lead: Arc<Lead>, join: Vec<String>, desk: Arc<Desk>
     while let Standing::Wants = standing(&lead, &join) {
         let Identity { cluster, node, .. } = lead.peers.identity;
         let request = Request::Join { cluster, node, address: lead.address.clone() }.to_bytes();
-        for address in known(&lead, &join) {
-            match ask(&*lead.peers.channel, &address, &request).await {
+        let channel = &*lead.peers.channel;
+        let (mut left, mut tried) = (VecDeque::from(known(&lead, &join)), BTreeSet::new());
+        while let Some(address) = left.pop_front() {
+            if !tried.insert(address.clone()) {
+                continue;
+            }
+            match ask(channel, &address, &request, message::read_led).await {
                 Ok(Led::Removed) => return desk.tell(Told::Failed(NodeError::Removed)),
                 Ok(Led::Refused(why)) | Err(why) if said.is_due(&address) => {
                     tracing::warn!(address, why, "cannot join yet");
+                }
+                // Where that is, members know.
+                Ok(Led::NotLeader(Some(leader))) => {
+                    let status = Request::Status.to_bytes();
+                    let status = ask(channel, &address, &status, message::read_status).await;
+                    let members = status.into_iter().flat_map(|status| status.members);
+                    let found = members.filter(|member| member.node == leader);
+                    found.for_each(|member| left.push_front(member.address));
                 }
                 Ok(Led::NotLeader(None)) if said.is_due(&address) => {
                     tracing::warn!(address, "cannot join yet: no leader is known there");
@@ -138,12 +152,17 @@ fn known(lead: &Lead, join: &[String]) -> Vec<String> {
 }
 
 /// One question to whoever is at an address.
-async fn ask(channel: &dyn Channel, address: &str, request: &[u8]) -> Result<Led, String> {
+async fn ask<T>(
+    channel: &dyn Channel,
+    address: &str,
+    request: &[u8],
+    read: fn(&mut Reader<'_>) -> Result<T, BadBytes>,
+) -> Result<T, String> {
     let asking = async {
         let connected = channel.connect(address, VISITOR).await;
         let (mut link, _) = connected.map_err(|error| error.to_string())?;
         let reply = link.call(request).await.map_err(|error| error.to_string())?;
-        message::reply_from_bytes(&reply, message::read_led)
+        message::reply_from_bytes(&reply, read)
     };
     tokio::time::timeout(WITHIN, asking).await.unwrap_or_else(|_| Err("no answer".into()))
 }

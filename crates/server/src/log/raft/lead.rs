@@ -318,9 +318,10 @@ impl Lead {
             return self.elsewhere();
         }
         let there = self.address_of(node);
-        // It has sent batches, so it was a member, and the log that says otherwise is behind that.
+        // It has sent batches, so it was a member. While the log that says otherwise is not acknowledged, it may
+        // be one yet.
         if there.is_none() && self.machine.has_heard_of(node) {
-            return Led::Removed;
+            return if self.machine.is_member(node) { Led::Index(0) } else { Led::Removed };
         }
         self.peers.learn(node, &address);
         if there.as_ref().is_some_and(|there| *there != address) {

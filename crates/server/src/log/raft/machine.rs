@@ -134,6 +134,11 @@ impl Machine {
         self.state.lock().origins.knows(node)
     }
 
+    /// As far as the log is applied.
+    pub(crate) fn is_member(&self, node: u64) -> bool {
+        self.state.lock().membership.membership().get_node(&node).is_some()
+    }
+
     pub(crate) fn table(&self) -> Arc<Mutex<Table>> {
         Arc::clone(&self.table)
     }
