@@ -183,8 +183,8 @@ impl Head {
         let mut rest = Vec::new();
         for part in self.query.split('&').filter(|part| !part.is_empty()) {
             match part.split_once('=').unwrap_or((part, "")) {
-                ("stale", "" | "true" | "1") => self.stale = true,
-                ("stale", "false" | "0") => self.stale = false,
+                ("stale", "true") => self.stale = true,
+                ("stale", "false") => self.stale = false,
                 ("stale", other) => {
                     let text = format!("stale: '{other}' is neither true nor false");
                     return Err(Problem::new(400, "invalid", text));
