@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ struct Node {
 
 impl Node {
     fn start(dir: &Path, join: Option<SocketAddr>) -> Node {
-        Node::start_at(dir, free(), join)
+        Node::start_at(dir, common::free(), join)
     }
 
     fn start_at(dir: &Path, peer: SocketAddr, join: Option<SocketAddr>) -> Node {
@@ -67,10 +67,6 @@ impl Node {
             other => panic!("not a list: {other:?}"),
         }
     }
-}
-
-fn free() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
 fn member(dir: &Path, peer: SocketAddr, join: Option<SocketAddr>, leader_wait_ms: u64) -> Start {
@@ -175,7 +171,7 @@ fn a_backup_of_a_running_cluster_is_restored_as_another_one_whose_tokens_go_on()
     three.until_voters(2);
     assert_eq!(text(&four.insist("LOCK leased"), "status"), "busy");
     drop((one, two));
-    let at = free();
+    let at = common::free();
     let stranger = member(&dir.path().join("two"), at, Some(three.peer), 500).start();
     let seen = Visit::plainly(&at).status().unwrap();
     assert_eq!(seen.cluster, old, "it is what it was");
@@ -264,8 +260,11 @@ fn a_damaged_backup_or_a_directory_that_is_not_empty_is_refused_and_nothing_is_c
     assert_ne!(first["cluster"], second["cluster"], "no two are the same cluster");
     // What was broken off is not started with, and can be tried again.
     std::fs::write(dir.path().join("new/unfinished"), "").unwrap();
-    let why =
-        member(Path::new(&new), free(), None, 500).try_start().err().expect("it is not whole").said;
+    let why = member(Path::new(&new), common::free(), None, 500)
+        .try_start()
+        .err()
+        .expect("it is not whole")
+        .said;
     assert!(why.contains("not whole") && why.contains("again"), "{why}");
     said(&["restore", &backup, "--data", &new]);
     let two = Node::start(Path::new(&new), None);
@@ -280,7 +279,7 @@ fn a_damaged_backup_or_a_directory_that_is_not_empty_is_refused_and_nothing_is_c
 #[test]
 fn a_backup_under_load_is_the_state_of_one_moment() {
     let dir = tempfile::tempdir().unwrap();
-    let peer = free();
+    let peer = common::free();
     // A load may take its time.
     let server = member(&dir.path().join("one"), peer, None, 50_000).start();
     let one = Node { peer, server };

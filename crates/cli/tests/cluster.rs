@@ -5,7 +5,7 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,11 +33,6 @@ struct Node {
     server: Server,
 }
 
-/// A port that was free a moment ago: a member keeps its address when it is started again.
-fn free() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
-}
-
 fn start(dir: &TempDir, peer: SocketAddr, join: Option<SocketAddr>) -> Server {
     let mut start = Start::in_dir(dir.path()).config(&format!("peer = '{peer}'"));
     if let Some(join) = join {
@@ -50,7 +45,7 @@ fn start(dir: &TempDir, peer: SocketAddr, join: Option<SocketAddr>) -> Server {
 
 impl Node {
     fn new(join: Option<SocketAddr>) -> Node {
-        let (dir, peer) = (tempfile::tempdir().unwrap(), free());
+        let (dir, peer) = (tempfile::tempdir().unwrap(), common::free());
         let server = start(&dir, peer, join);
         Node { dir, peer, server }
     }

@@ -296,3 +296,15 @@ impl Random {
         ((bits ^ (bits >> 31)) % bound.max(1) as u64) as usize
     }
 }
+
+/// An address that was free a moment ago: a member keeps its own when it is started again. Not one of those that
+/// the system gives to whoever asks for any.
+pub(crate) fn free() -> SocketAddr {
+    use std::hash::{BuildHasher, Hasher};
+    let chance = || std::hash::RandomState::new().build_hasher().finish();
+    let bind = |chance| {
+        let port = 10_000 + (chance % 20_000) as u16;
+        std::net::TcpListener::bind(("127.0.0.1", port)).ok()?.local_addr().ok()
+    };
+    std::iter::repeat_with(chance).find_map(bind).expect("there is no end of them")
+}
