@@ -182,7 +182,7 @@ pub(crate) struct StoreError {
 }
 
 /// What others, or we, have written. Only what somebody may wait for is told: changes of names in whose
-/// queue somebody stood before, and those that say `tell`. Appending alone is not.
+/// queue somebody stood before whom the writer does not tell itself, and those that say `tell`. Appending alone is not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     Changed {
