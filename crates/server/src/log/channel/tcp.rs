@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -38,7 +38,7 @@ pub(crate) struct Listener {
 }
 
 struct TcpLink {
-    stream: Box<dyn Stream>,
+    stream: Buffered,
     out: Vec<u8>,
 }
 
@@ -46,6 +46,9 @@ struct TcpLink {
 trait Stream: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> Stream for T {}
+
+/// Most frames are read with one call of the system.
+type Buffered = BufReader<Box<dyn Stream>>;
 
 impl Channel for Tcp {
     fn connect<'a>(&'a self, address: &'a str, hello: Hello) -> Connecting<'a> {
@@ -67,7 +70,7 @@ impl Channel for Tcp {
                 .await
                 .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
             let welcome = hello::answer_from_bytes(&answer)?;
-            let link: Box<dyn Link> = Box::new(TcpLink { stream, out: Vec::new() });
+            let link: Box<dyn Link> = Box::new(TcpLink { stream: BufReader::new(stream), out: Vec::new() });
             Ok((link, welcome))
         })
     }
@@ -180,7 +183,7 @@ async fn attend(
         }
         return Ok(());
     }
-    let mut out = Vec::new();
+    let (mut stream, mut out) = (BufReader::new(stream), Vec::new());
     loop {
         let request = read_frame(&mut stream).await?;
         let reply = Arc::clone(&answers).answer(hello.from, request).await;
@@ -190,7 +193,7 @@ async fn attend(
 
 /// In one write: two would be two packets.
 async fn write_frame(
-    stream: &mut Box<dyn Stream>,
+    stream: &mut Buffered,
     frame: &[u8],
     out: &mut Vec<u8>,
 ) -> io::Result<()> {
@@ -205,7 +208,7 @@ async fn write_frame(
     stream.flush().await
 }
 
-async fn read_frame(stream: &mut Box<dyn Stream>) -> io::Result<Vec<u8>> {
+async fn read_frame(stream: &mut Buffered) -> io::Result<Vec<u8>> {
     let length = stream.read_u32_le().await? as usize;
     if length > MOST_BYTES {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "a frame is too long"));

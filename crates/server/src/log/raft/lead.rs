@@ -151,8 +151,12 @@ impl Lead {
             };
             if elected && self.begin(vote).await {
                 tracing::info!(term = vote.leader_id.term, "this node leads");
-                self.settle().await;
-                self.stay(vote).await;
+                // What was begun as the leader may never hear of its end once there is another one.
+                tokio::select! {
+                    biased;
+                    () = self.until_deposed(vote) => {}
+                    () = self.tend() => {}
+                }
                 self.leads.store(false, Ordering::Relaxed);
                 tracing::info!(term = vote.leader_id.term, "this node does not lead any more");
             } else if elected {
@@ -209,16 +213,19 @@ impl Lead {
         }
     }
 
-    /// Until somebody else leads.
-    async fn stay(&self, vote: Vote) {
-        let since = Instant::now();
+    /// Until somebody else leads, or Raft has ended.
+    async fn until_deposed(&self, vote: Vote) {
         let mut metrics = self.raft.server_metrics();
-        while self.is_elected(vote) {
-            tokio::select! {
-                biased;
-                changed = metrics.changed() => if changed.is_err() { return },
-                () = tokio::time::sleep(self.until_tick()) => self.tick(since).await,
-            }
+        while self.is_elected(vote) && metrics.changed().await.is_ok() {}
+    }
+
+    /// What a leader does by itself, for ever.
+    async fn tend(&self) {
+        self.settle().await;
+        let since = Instant::now();
+        loop {
+            tokio::time::sleep(self.until_tick()).await;
+            self.tick(since).await;
         }
     }
 
@@ -331,10 +338,15 @@ impl Lead {
         if self.is_voter(node) {
             return Led::Done;
         }
+        let Some(vote) = *self.since.lock() else { return self.elsewhere() };
         if self.joining.lock().insert(node) {
             let lead = Arc::clone(self);
             tokio::spawn(of_this_node(async move {
-                lead.let_in(node, address).await;
+                tokio::select! {
+                    biased;
+                    () = lead.until_deposed(vote) => {}
+                    () = lead.let_in(node, address) => {}
+                }
                 lead.joining.lock().remove(&node);
             }));
         }

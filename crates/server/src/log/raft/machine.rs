@@ -129,6 +129,11 @@ impl Machine {
         self.state.lock().origins.nodes()
     }
 
+    /// Whether somebody waits for something at this node.
+    pub(crate) fn waits_at(&self, node: u64) -> bool {
+        self.state.lock().origins.waits_at(node)
+    }
+
     /// Whether a node has ever changed anything.
     pub(crate) fn has_heard_of(&self, node: u64) -> bool {
         self.state.lock().origins.knows(node)

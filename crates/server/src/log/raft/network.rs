@@ -6,21 +6,23 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
+use futures_util::{FutureExt, Stream, StreamExt, stream};
+use openraft::base::{BoxFuture, BoxStream};
 use openraft::errors::{RPCError, ReplicationClosed, StreamingError, Unreachable};
-use openraft::network::RPCOption;
 use openraft::network::v2::RaftNetworkV2;
+use openraft::network::{RPCOption, stream_append_sequential};
 use openraft::raft::{
-    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderRequest,
-    TransferLeaderResponse, VoteRequest, VoteResponse,
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, StreamAppendResult,
+    TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
 };
 use openraft::{BasicNode, EntryPayload, OptionalSend, RaftNetworkFactory};
 
 use super::bytes::{BadBytes, Reader};
+use super::machine::Machine;
 use super::message::{self, Piece, Request};
 use super::outside;
 use super::peers::{Line, Peers};
-use super::types::{Types, Vote};
+use super::types::{Changes, Entry, Source, Types, Vote};
 
 /// Entries that go together, in bytes; always at least one.
 const APPEND_BYTES: usize = 4 * 1024 * 1024;
@@ -32,18 +34,28 @@ const APPEND_WITHIN: Duration = Duration::from_secs(5);
 const PIECE_WITHIN: Duration = Duration::from_secs(10);
 const INSTALL_WITHIN: Duration = Duration::from_secs(120);
 
-pub(crate) struct Network(pub(crate) Arc<Peers>);
+/// How long it may take until a member hears that what it has is committed, if nobody there waits for it. By then there
+/// is mostly more to send, and one message does for both.
+const COMMITTED_WITHIN: Duration = Duration::from_millis(1);
+
+pub(crate) struct Network {
+    pub(crate) peers: Arc<Peers>,
+    pub(crate) machine: Machine,
+}
 
 impl RaftNetworkFactory<Types> for Network {
     type Network = Client;
 
     async fn new_client(&mut self, target: u64, node: &BasicNode) -> Client {
-        self.0.learn(target, &node.addr);
-        Client(self.0.line(target))
+        self.peers.learn(target, &node.addr);
+        Client { line: self.peers.line(target), machine: self.machine.clone() }
     }
 }
 
-pub(crate) struct Client(Line);
+pub(crate) struct Client {
+    line: Line,
+    machine: Machine,
+}
 
 impl Client {
     /// One request, one reply. Whatever goes wrong, the other side may or may not have heard it.
@@ -53,15 +65,71 @@ impl Client {
         within: Duration,
         read: fn(&mut Reader<'_>) -> Result<T, BadBytes>,
     ) -> Result<T, Unreachable<Types>> {
-        let reply = self.0.call(&request.to_bytes(), within).await;
+        let reply = self.line.call(&request.to_bytes(), within).await;
         let reply = reply.map_err(|error| Unreachable::new(&error))?;
         message::reply_from_bytes(&reply, read)
             .map_err(|error| Unreachable::new(&std::io::Error::other(error)))
     }
 }
 
+type Replies<'s> = BoxStream<'s, Result<StreamAppendResult<Types>, RPCError<Types>>>;
+
+/// What is to be sent to a member.
+struct Requests<S> {
+    input: S,
+    target: u64,
+    machine: Machine,
+    /// Somebody there waits to hear that what was sent last is committed.
+    is_awaited: bool,
+}
+
+impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> Requests<S> {
+    async fn next(&mut self) -> Option<AppendEntriesRequest<Types>> {
+        let mut request = self.input.next().await?;
+        while request.entries.is_empty() && !self.is_awaited {
+            match tokio::time::timeout(COMMITTED_WITHIN, self.input.next()).await {
+                // It says all that the one before would have said.
+                Ok(Some(next)) => request = next,
+                Ok(None) | Err(_) => break,
+            }
+        }
+        if !request.entries.is_empty() {
+            let is_of_target = |entry: &Entry| match &entry.payload {
+                EntryPayload::Normal(Changes { source: Source::Member(stamp), .. }) => {
+                    stamp.node == self.target
+                }
+                _ => false,
+            };
+            self.is_awaited =
+                self.machine.waits_at(self.target) || request.entries.iter().any(is_of_target);
+        }
+        Some(request)
+    }
+}
+
 impl RaftNetworkV2<Types> for Client {
     type SnapshotData = File;
+
+    /// One after the other; of those that only say what is committed, some are left out.
+    fn stream_append<'s, S>(
+        &'s mut self,
+        input: S,
+        option: RPCOption,
+    ) -> BoxFuture<'s, Result<Replies<'s>, RPCError<Types>>>
+    where
+        S: Stream<Item = AppendEntriesRequest<Types>> + OptionalSend + Unpin + 'static,
+    {
+        let requests = Requests {
+            input,
+            target: self.line.node(),
+            machine: self.machine.clone(),
+            is_awaited: true,
+        };
+        let requests = stream::unfold(requests, async |mut requests| {
+            Some((requests.next().await?, requests))
+        });
+        stream_append_sequential(self, Box::pin(requests), option)
+    }
 
     /// Sends as many entries as are good for one message, and says so if those are not all.
     async fn append_entries(

@@ -230,7 +230,8 @@ pub(super) fn open_files(
 }
 
 /// A snapshot and a log that begins behind it are nothing without each other: with one of them gone
-/// the table would have fewer locks than were granted.
+/// the table would have fewer locks than were granted. A log that has nothing but a vote is that of a member which
+/// was sent a snapshot and ended before it noted that.
 fn check_together(
     dir: &Path,
     log: &Log,
@@ -240,7 +241,7 @@ fn check_together(
     let index = |log_id: Option<&LogId>| log_id.map(|log_id| log_id.index);
     let (gone, other, why) = if index(purged) > index(applied) {
         ("snapshot", "log", "older than the log, which begins behind it")
-    } else if log.is_empty() && applied.is_some() {
+    } else if log.is_empty() && !log.has_vote() && applied.is_some() {
         ("log", "snapshot", "empty, though there is a snapshot")
     } else {
         return Ok(());

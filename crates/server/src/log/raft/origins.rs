@@ -18,6 +18,8 @@ pub(crate) struct Origins {
     last: BTreeMap<u64, (u64, u64)>,
     /// By request: the node where its connection is.
     waiting: BTreeMap<RequestId, u64>,
+    /// How many of them there are at a node, if any.
+    counts: BTreeMap<u64, usize>,
 }
 
 /// What a batch is to those before it.
@@ -92,24 +94,20 @@ impl Origins {
     pub(crate) fn note(&mut self, node: Option<u64>, noted: Noted, applied: &Applied) {
         if let (Noted::Left(ids), true) = (&noted, !self.waiting.is_empty()) {
             for id in ids {
-                self.waiting.remove(id);
+                self.decide(id);
             }
         }
         if !self.waiting.is_empty() {
             for event in &applied.events {
                 if let Some(id) = decided(event) {
-                    self.waiting.remove(id);
+                    self.decide(id);
                 }
             }
         }
         if let (Some(node), Noted::MayWait(id)) = (node, noted) {
             match &applied.reply {
-                Reply::Waiting(_) | Reply::Task(TaskReply::Waiting) => {
-                    self.waiting.insert(id, node);
-                }
-                _ => {
-                    self.waiting.remove(&id);
-                }
+                Reply::Waiting(_) | Reply::Task(TaskReply::Waiting) => self.wait(id, node),
+                _ => self.decide(&id),
             }
         }
     }
@@ -119,14 +117,34 @@ impl Origins {
         let ids: Vec<RequestId> =
             self.waiting.iter().filter(|(_, at)| **at == node).map(|(id, _)| id.clone()).collect();
         for id in &ids {
-            self.waiting.remove(id);
+            self.decide(id);
         }
         ids
     }
 
+    fn wait(&mut self, id: RequestId, node: u64) {
+        self.decide(&id);
+        self.waiting.insert(id, node);
+        *self.counts.entry(node).or_default() += 1;
+    }
+
+    fn decide(&mut self, id: &RequestId) {
+        let Some(node) = self.waiting.remove(id) else { return };
+        let count = self.counts.get_mut(&node).expect("counted when it came");
+        *count -= 1;
+        if *count == 0 {
+            self.counts.remove(&node);
+        }
+    }
+
     /// The nodes where somebody waits.
     pub(crate) fn nodes(&self) -> BTreeSet<u64> {
-        self.waiting.values().copied().collect()
+        self.counts.keys().copied().collect()
+    }
+
+    /// Whether somebody waits at this one.
+    pub(crate) fn waits_at(&self, node: u64) -> bool {
+        self.counts.contains_key(&node)
     }
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
@@ -157,7 +175,7 @@ impl Origins {
             let node = from.u64()?;
             let length = from.u32()? as usize;
             let id = std::str::from_utf8(from.take(length)?).map_err(|_| BadBytes("an id"))?;
-            origins.waiting.insert(RequestId::new(id), node);
+            origins.wait(RequestId::new(id), node);
         }
         from.end()?;
         Ok(origins)

@@ -13,6 +13,7 @@ use std::time::Duration;
 use openraft::OptionalSend;
 use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::bytes;
@@ -21,7 +22,11 @@ use super::types::{Entry, LogId, Types, Vote};
 use crate::log::store::{Store, is_full};
 
 #[derive(Clone)]
-pub(crate) struct Log(Arc<Mutex<Inner>>);
+pub(crate) struct Log {
+    inner: Arc<Mutex<Inner>>,
+    /// There is something to write.
+    pending: Arc<Notify>,
+}
 
 struct Inner {
     store: Store,
@@ -35,8 +40,17 @@ struct Inner {
     no_room: Option<Instant>,
     /// Bytes of all entries that were ever appended, or found when the log was opened.
     appended: u64,
+    /// Entries that are not on the disk yet, and who is to be told when they are.
+    pending: Vec<(u64, Vec<u8>)>,
+    told: Vec<IOFlushed<Types>>,
+    /// The node of whose entries somebody writes them a little later.
+    later: Option<u64>,
 }
 
+/// What an entry takes on the disk beside its own bytes, and not less.
+const RECORD: usize = 16;
+/// Bytes that are not left for later.
+const MOST_PENDING: u64 = 1024 * 1024;
 /// How long to wait before a full disk is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -45,6 +59,27 @@ impl Inner {
     fn first(&self) -> u64 {
         self.purged.as_ref().map_or(0, |log_id| log_id.index + 1)
     }
+
+    fn pending_bytes(&self) -> u64 {
+        self.pending.iter().map(|(_, bytes)| (bytes.len() + RECORD) as u64).sum()
+    }
+
+    /// Writes what is pending: one batch, one sync.
+    fn flush(&mut self) -> io::Result<()> {
+        let pending = std::mem::take(&mut self.pending);
+        let records: Vec<(u64, &[u8])> =
+            pending.iter().map(|(index, bytes)| (*index, &bytes[..])).collect();
+        let written = self.store.append(&records);
+        for done in self.told.drain(..) {
+            done.io_completed(written.as_ref().copied().map_err(again));
+        }
+        written
+    }
+}
+
+/// The same error for one more of those who are told.
+fn again(error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), error.to_string())
 }
 
 impl Log {
@@ -56,24 +91,52 @@ impl Log {
     ) -> Log {
         let appended = store.bytes();
         let (preparing, no_room) = (false, None);
-        let inner = Inner { store, entries, purged, vote, preparing, no_room, appended };
-        Log(Arc::new(Mutex::new(inner)))
+        let (pending, told, later) = (Vec::new(), Vec::new(), None);
+        let inner = Inner {
+            store,
+            entries,
+            purged,
+            vote,
+            preparing,
+            no_room,
+            appended,
+            pending,
+            told,
+            later,
+        };
+        Log { inner: Arc::new(Mutex::new(inner)), pending: Arc::default() }
+    }
+
+    /// From now on entries of this node as the leader are written when everything else that can be done has been done:
+    /// it has sent them before it syncs them itself, and its disk works at the same time as the others'. Runs for
+    /// ever.
+    pub(crate) async fn write_later(self, leader: u64) {
+        self.inner.lock().later = Some(leader);
+        loop {
+            self.pending.notified().await;
+            // All tasks that can run do so first.
+            tokio::task::yield_now().await;
+            // Raft has been told of an error, and ends.
+            let _ = self.inner.lock().flush();
+            self.prepare();
+        }
     }
 
     /// Bytes that have gone into the log so far. It only grows.
     pub(crate) fn appended(&self) -> u64 {
-        self.0.lock().appended
+        self.inner.lock().appended
     }
 
     /// Whether the disk is full and what is left should go to releases and the like.
     pub(crate) fn is_full(&self) -> bool {
-        let inner = self.0.lock();
+        let inner = self.inner.lock();
         inner.no_room.is_some() && inner.store.is_short()
     }
 
     /// Whether a batch of so many bytes can be written. If not, nothing has happened.
     pub(crate) fn make_room(&self, bytes: u64) -> io::Result<bool> {
-        let mut inner = self.0.lock();
+        let mut inner = self.inner.lock();
+        let bytes = bytes + inner.pending_bytes();
         match inner.store.make_room(bytes) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::StorageFull => {
@@ -86,7 +149,7 @@ impl Log {
 
     /// Writes the next segment in good time, and not on this thread.
     pub(crate) fn prepare(&self) {
-        let mut inner = self.0.lock();
+        let mut inner = self.inner.lock();
         if inner.preparing || inner.no_room.is_some_and(|again| Instant::now() < again) {
             return;
         }
@@ -96,7 +159,7 @@ impl Log {
         let log = self.clone();
         outside::spawn_blocking(move || {
             let prepared = preparation.run();
-            let mut inner = log.0.lock();
+            let mut inner = log.inner.lock();
             inner.preparing = false;
             match prepared {
                 Ok(prepared) => {
@@ -121,12 +184,17 @@ impl Log {
 
     /// All live entries.
     pub(crate) fn entries(&self) -> Vec<Entry> {
-        self.0.lock().entries.iter().cloned().collect()
+        self.inner.lock().entries.iter().cloned().collect()
     }
 
-    /// Whether anything is in it.
+    /// Whether this node has ever voted, or followed somebody.
+    pub(crate) fn has_vote(&self) -> bool {
+        self.inner.lock().vote.is_some()
+    }
+
+    /// Whether any entry is in it, or was.
     pub(crate) fn is_empty(&self) -> bool {
-        let inner = self.0.lock();
+        let inner = self.inner.lock();
         inner.entries.is_empty() && inner.purged.is_none()
     }
 }
@@ -136,7 +204,7 @@ impl RaftLogReader<Types> for Log {
         &mut self,
         range: R,
     ) -> Result<Vec<Entry>, io::Error> {
-        let inner = self.0.lock();
+        let inner = self.inner.lock();
         let first = inner.first();
         let from = match range.start_bound() {
             Bound::Included(index) => *index,
@@ -157,7 +225,7 @@ impl RaftLogReader<Types> for Log {
     }
 
     async fn read_vote(&mut self) -> Result<Option<Vote>, io::Error> {
-        Ok(self.0.lock().vote)
+        Ok(self.inner.lock().vote)
     }
 }
 
@@ -165,7 +233,7 @@ impl RaftLogStorage<Types> for Log {
     type LogReader = Log;
 
     async fn get_log_state(&mut self) -> Result<LogState<Types>, io::Error> {
-        let inner = self.0.lock();
+        let inner = self.inner.lock();
         let last = inner.entries.back().map(|entry| entry.log_id).or(inner.purged);
         Ok(LogState { last_purged_log_id: inner.purged, last_log_id: last })
     }
@@ -175,52 +243,54 @@ impl RaftLogStorage<Types> for Log {
     }
 
     async fn save_vote(&mut self, vote: &Vote) -> Result<(), io::Error> {
-        let mut inner = self.0.lock();
+        let mut inner = self.inner.lock();
         #[cfg(test)]
         if super::sim::forgets_votes() {
             inner.vote = Some(*vote);
             return Ok(());
         }
+        inner.flush()?;
         inner.store.save_meta(&bytes::encode_vote(vote))?;
         inner.vote = Some(*vote);
         Ok(())
     }
 
-    /// One batch, one sync, here and now: with one voter there is nothing else to do meanwhile.
+    /// They can be read when this returns, and are durable when Raft is told so: at once, with one sync, or a little
+    /// later (see [`Log::write_later`]).
     async fn append<I>(&mut self, entries: I, done: IOFlushed<Types>) -> Result<(), io::Error>
     where
         I: IntoIterator<Item = Entry> + OptionalSend,
         I::IntoIter: OptionalSend,
     {
-        let entries: Vec<Entry> = entries.into_iter().collect();
-        let encoded: Vec<(u64, Vec<u8>)> = entries
-            .iter()
-            .map(|entry| (entry.log_id.index + 1, bytes::encode_entry(entry)))
-            .collect();
-        let records: Vec<(u64, &[u8])> =
-            encoded.iter().map(|(index, bytes)| (*index, &bytes[..])).collect();
-        let outcome = {
-            let mut inner = self.0.lock();
-            let outcome = inner.store.append(&records);
-            if outcome.is_ok() {
-                inner.entries.extend(entries);
-                inner.appended += encoded.iter().map(|(_, bytes)| bytes.len() as u64).sum::<u64>();
+        let later = {
+            let mut inner = self.inner.lock();
+            let mut later = inner.later.is_some();
+            for entry in entries {
+                later &= inner.later == Some(entry.log_id.leader_id.node_id);
+                let bytes = bytes::encode_entry(&entry);
+                inner.appended += bytes.len() as u64;
+                inner.pending.push((entry.log_id.index + 1, bytes));
+                inner.entries.push_back(entry);
             }
-            outcome
+            inner.told.push(done);
+            later &= inner.pending_bytes() < MOST_PENDING;
+            if !later {
+                inner.flush()?;
+            }
+            later
         };
-        match outcome {
-            Ok(()) => {
-                done.io_completed(Ok(()));
-                self.prepare();
-                Ok(())
-            }
-            Err(error) => Err(error),
+        if later {
+            self.pending.notify_one();
+        } else {
+            self.prepare();
         }
+        Ok(())
     }
 
     async fn truncate_after(&mut self, last: Option<LogId>) -> Result<(), io::Error> {
-        let mut inner = self.0.lock();
+        let mut inner = self.inner.lock();
         let keep = last.map_or(0, |log_id| log_id.index + 1);
+        inner.flush()?;
         inner.store.truncate_after(keep)?;
         let first = inner.first();
         inner.entries.truncate(keep.saturating_sub(first) as usize);
@@ -228,7 +298,8 @@ impl RaftLogStorage<Types> for Log {
     }
 
     async fn purge(&mut self, log_id: LogId) -> Result<(), io::Error> {
-        let mut inner = self.0.lock();
+        let mut inner = self.inner.lock();
+        inner.flush()?;
         inner.store.purge(log_id.index + 1, &bytes::encode_log_id(&log_id))?;
         while inner.entries.front().is_some_and(|entry| entry.log_id.index <= log_id.index) {
             inner.entries.pop_front();
