@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// One task claimed and done.
 type Pair = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
-/// So many pairs are one measurement, or as many as there are tasks.
+/// So many pairs are one measurement, of a small pool in several parts: each after the pool was filled again.
 const PAIRS: usize = 4_000;
 /// What a worker is to do.
 const BODY: &str = "{\"to\": \"ann@example.org\", \"subject\": \"hello\"}";
@@ -60,8 +60,8 @@ fn ours(tasks: keylatch::Tasks) -> Pair {
     })
 }
 
-/// Pairs a second.
-async fn measure(workers: &[Pair], pairs: usize) -> f64 {
+/// How long so many pairs take.
+async fn measure(workers: &[Pair], pairs: usize) -> Duration {
     let left = Arc::new(AtomicUsize::new(pairs));
     let since = Instant::now();
     let mut all = tokio::task::JoinSet::new();
@@ -77,7 +77,13 @@ async fn measure(workers: &[Pair], pairs: usize) -> f64 {
         });
     }
     all.join_all().await;
-    pairs as f64 / since.elapsed().as_secs_f64()
+    since.elapsed()
+}
+
+/// How many pairs are measured after a pool of a size was filled, and how often.
+fn parts(size: usize) -> (usize, usize) {
+    let pairs = PAIRS.min(size);
+    (pairs, PAIRS.div_ceil(pairs))
 }
 
 fn head(place: &str) {
@@ -88,11 +94,16 @@ fn head(place: &str) {
     );
 }
 
-/// Of all rounds: what Keylatch did, and what the other did right after.
+/// Pairs a second in all rounds: those of Keylatch, and those of the other right after.
 #[derive(Default)]
 struct Rates(Vec<(f64, f64)>);
 
 impl Rates {
+    fn add(&mut self, pairs: usize, (ours, theirs): (Duration, Duration)) {
+        let rate = |time: Duration| pairs as f64 / time.as_secs_f64();
+        self.0.push((rate(ours), rate(theirs)));
+    }
+
     fn print(&self, size: usize, workers: usize, other: &str) {
         let middle = |all: &mut Vec<f64>| {
             all.sort_by(f64::total_cmp);

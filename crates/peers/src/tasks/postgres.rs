@@ -5,12 +5,13 @@
 mod peers;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::Mutex;
 use tokio_postgres::{Client, NoTls, Statement};
 
 use self::peers::{PEERS, Peer};
-use super::{BODY, PAIRS, Pair, Plan, Rates, measure, ours};
+use super::{BODY, Pair, Plan, Rates, measure, ours, parts};
 use crate::strategies::servers::Postgres;
 
 async fn client(url: &str) -> Client {
@@ -82,15 +83,19 @@ pub(super) async fn run(plan: &Plan) {
             let mut rates: [Rates; PEERS.len()] = Default::default();
             for _ in 0..plan.rounds {
                 for (peer, rates) in PEERS.iter().zip(&mut rates) {
-                    let pairs = PAIRS.min(size);
-                    fill_ours(&sql, &tasks, size).await;
-                    let ours = measure(&mine, pairs).await;
-                    fill_theirs(&sql, peer, size).await;
                     let mut others = Vec::new();
                     for _ in 0..count {
                         others.push(theirs(&url, peer).await);
                     }
-                    rates.0.push((ours, measure(&others, pairs).await));
+                    let ((pairs, parts), mut times) =
+                        (parts(size), (Duration::ZERO, Duration::ZERO));
+                    for _ in 0..parts {
+                        fill_ours(&sql, &tasks, size).await;
+                        times.0 += measure(&mine, pairs).await;
+                        fill_theirs(&sql, peer, size).await;
+                        times.1 += measure(&others, pairs).await;
+                    }
+                    rates.add(pairs * parts, times);
                 }
             }
             for (peer, rates) in PEERS.iter().zip(&rates) {

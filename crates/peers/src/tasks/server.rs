@@ -5,10 +5,11 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 
-use super::{BODY, PAIRS, Pair, Plan, Rates, measure, ours};
+use super::{BODY, Pair, Plan, Rates, measure, ours, parts};
 use crate::strategies::servers::Redis;
 
 /// `keylatch serve`, from beside this program.
@@ -99,14 +100,17 @@ pub(super) async fn run(plan: &Plan) {
             }
             let mut rates = Rates::default();
             for round in 0..plan.rounds {
-                let pool = format!("bench {count} {round}");
-                fill_ours(&pools[0].tasks(pool.as_str()), size).await;
-                mine.clear();
-                mine.extend(pools.iter().map(|locks| ours(locks.tasks(pool.as_str()))));
-                let pairs = PAIRS.min(size);
-                let ours = measure(&mine, pairs).await;
-                fill_theirs(&mut connection, size).await;
-                rates.0.push((ours, measure(&others, pairs).await));
+                let ((pairs, parts), mut times) = (parts(size), (Duration::ZERO, Duration::ZERO));
+                for part in 0..parts {
+                    let pool = format!("bench {count} {round} {part}");
+                    fill_ours(&pools[0].tasks(pool.as_str()), size).await;
+                    mine.clear();
+                    mine.extend(pools.iter().map(|locks| ours(locks.tasks(pool.as_str()))));
+                    times.0 += measure(&mine, pairs).await;
+                    fill_theirs(&mut connection, size).await;
+                    times.1 += measure(&others, pairs).await;
+                }
+                rates.add(pairs * parts, times);
             }
             rates.print(size, count, "LMOVE + LREM");
         }

@@ -70,7 +70,8 @@ impl Channel for Tcp {
                 .await
                 .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
             let welcome = hello::answer_from_bytes(&answer)?;
-            let link: Box<dyn Link> = Box::new(TcpLink { stream: BufReader::new(stream), out: Vec::new() });
+            let link: Box<dyn Link> =
+                Box::new(TcpLink { stream: BufReader::new(stream), out: Vec::new() });
             Ok((link, welcome))
         })
     }
@@ -192,11 +193,7 @@ async fn attend(
 }
 
 /// In one write: two would be two packets.
-async fn write_frame(
-    stream: &mut Buffered,
-    frame: &[u8],
-    out: &mut Vec<u8>,
-) -> io::Result<()> {
+async fn write_frame(stream: &mut Buffered, frame: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
     if frame.len() > MOST_BYTES {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "too long for a frame"));
     }

@@ -125,9 +125,8 @@ impl RaftNetworkV2<Types> for Client {
             machine: self.machine.clone(),
             is_awaited: true,
         };
-        let requests = stream::unfold(requests, async |mut requests| {
-            Some((requests.next().await?, requests))
-        });
+        let requests =
+            stream::unfold(requests, async |mut requests| Some((requests.next().await?, requests)));
         stream_append_sequential(self, Box::pin(requests), option)
     }
 

@@ -184,9 +184,10 @@ impl Faults {
         }
     }
 
-    /// A node is taken out, and another comes in its place.
+    /// A node is taken out, and another comes in its place. Not while one is on its way in: it would be thrown away
+    /// although it is about to vote.
     async fn replace(&mut self, at: usize) {
-        if !self.has_left().await {
+        if !self.has_left().await || !self.all_vote().await {
             return;
         }
         let Some(number) = self.nodes[at].number() else { return };
@@ -224,7 +225,9 @@ impl Faults {
             .collect();
         numbers.sort_unstable();
         voters.sort_unstable();
-        status.leader.is_some() && numbers.len() == self.nodes.len() && numbers == voters
+        // What a member shows may not be committed yet.
+        let count = self.world.judge.lock().voters;
+        status.leader.is_some() && count == self.nodes.len() && numbers == voters
     }
 
     /// Whether nobody is to be taken out any more; tries it once.
@@ -266,11 +269,15 @@ impl Faults {
         }
     }
 
-    /// Starts those that could not.
+    /// Starts those that could not; who is new is told who is there now.
     pub(super) fn help(&mut self) {
+        let others = self.addresses();
         for node in &mut self.nodes {
             if !node.is_up() {
                 node.crash(&self.world, false);
+                if !node.is_first() {
+                    node.join(&others);
+                }
                 node.start(&self.world);
             }
         }

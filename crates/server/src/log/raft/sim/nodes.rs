@@ -100,6 +100,11 @@ impl Node {
         std::fs::create_dir_all(&self.dir).unwrap();
     }
 
+    /// Whether the cluster began with it.
+    pub(super) fn is_first(&self) -> bool {
+        self.join.is_empty()
+    }
+
     /// Whom it asks from now on, if it is new.
     pub(super) fn join(&mut self, others: &[String]) {
         self.join = others.iter().filter(|other| **other != self.address).cloned().collect();
