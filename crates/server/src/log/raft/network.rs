@@ -111,11 +111,11 @@ impl RaftNetworkV2<Types> for Client {
     type SnapshotData = File;
 
     /// One after the other; of those that only say what is committed, some are left out.
-    fn stream_append<'s, S>(
-        &'s mut self,
+    fn stream_append<S>(
+        &mut self,
         input: S,
         option: RPCOption,
-    ) -> BoxFuture<'s, Result<Replies<'s>, RPCError<Types>>>
+    ) -> BoxFuture<'_, Result<Replies<'_>, RPCError<Types>>>
     where
         S: Stream<Item = AppendEntriesRequest<Types>> + OptionalSend + Unpin + 'static,
     {
@@ -218,3 +218,6 @@ impl RaftNetworkV2<Types> for Client {
         Ok(Ok(reply?))
     }
 }
+
+#[cfg(test)]
+mod tests;

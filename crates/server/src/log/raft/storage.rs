@@ -308,3 +308,6 @@ impl RaftLogStorage<Types> for Log {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;
