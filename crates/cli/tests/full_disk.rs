@@ -16,6 +16,14 @@ use keylatch_wire::Value;
 const DISK: &str = "768k";
 const CONFIG: &str = "[log]\nsegment_bytes = 65536\nreserve_bytes = 65536\nsnapshot_bytes = 131072";
 
+/// What the disk belongs to.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Alone,
+    /// The only one of its cluster: its loop hears of its disk as it would hear of another leader's.
+    Member,
+}
+
 /// A disk that is there as long as this is.
 struct Disk {
     /// Keeps the namespace.
@@ -57,9 +65,13 @@ impl Disk {
         panic!("a small disk cannot be mounted here: run as root, or allow user namespaces");
     }
 
-    fn start(&self) -> Start {
+    fn start(&self, kind: Kind) -> Start {
         let enter: Vec<&str> = self.enter.iter().map(String::as_str).collect();
-        Start::in_dir(self.dir.path()).under(&enter).config(CONFIG)
+        let start = Start::in_dir(self.dir.path()).under(&enter);
+        match kind {
+            Kind::Alone => start.config(CONFIG),
+            Kind::Member => start.config(&format!("peer = \"127.0.0.1:0\"\n{CONFIG}")),
+        }
     }
 
     /// A file of the disk, as seen from outside.
@@ -131,8 +143,17 @@ fn until_room(client: &mut Client) {
 
 #[test]
 fn no_new_locks_but_everything_else_and_nothing_is_lost() {
+    no_new_locks(Kind::Alone);
+}
+
+#[test]
+fn no_new_locks_but_everything_else_and_nothing_is_lost_in_a_cluster() {
+    no_new_locks(Kind::Member);
+}
+
+fn no_new_locks(kind: Kind) {
     let disk = Disk::new();
-    let mut server = disk.start().start();
+    let mut server = disk.start(kind).start();
     let (mut client, mut waiter) = (server.client(), server.client());
     let mut tokens = Vec::new();
     for at in 0..40 {
@@ -151,8 +172,14 @@ fn no_new_locks_but_everything_else_and_nothing_is_lost() {
     println!("{count} locks were taken and released on the full disk");
 
     // Refusals, releases, renewals, repeats, grants to those who wait, and expiry go on.
+    // (In a cluster only the log knows who is to be refused, and this might as well be granted.)
     let busy = client.say("LOCK k:0 ID other");
-    assert_eq!((text(&busy, "status"), text(&busy, "owner")), ("busy", "ann"));
+    match kind {
+        Kind::Alone => {
+            assert_eq!((text(&busy, "status"), text(&busy, "owner")), ("busy", "ann"));
+        }
+        Kind::Member => assert!(is_full(&busy), "{busy:?}"),
+    }
     assert_eq!(text(&client.say("RENEW h-0 LEASE 900000"), "status"), "renewed");
     let again = client.lock("k:0 ID h-0 OWNER ann LEASE 600000");
     assert_eq!(again, tokens[0], "a lock that is held is not a new one");
@@ -172,7 +199,11 @@ fn no_new_locks_but_everything_else_and_nothing_is_lost() {
     // Tasks: nothing new, and no claims; what is claimed is updated, finished, put back and deleted.
     assert!(is_full(&client.say("TASK CREATE p five")));
     assert!(is_full(&client.say("TASK CLAIM p")));
-    assert_eq!(text(&client.say("TASK CLAIM p KEY none"), "status"), "nothing");
+    let none = client.say("TASK CLAIM p KEY none");
+    match kind {
+        Kind::Alone => assert_eq!(text(&none, "status"), "nothing"),
+        Kind::Member => assert!(is_full(&none), "{none:?}"),
+    }
     assert_eq!(task(&mut client, "TASK CLAIM p KEY one ID c-one LEASE 0"), one, "not a new claim");
     assert!(task(&mut client, "TASK CREATE p four ID t-4") > 0, "not a new task");
     let one = task(&mut client, &format!("TASK UPDATE p one VERSION {one}"));
@@ -188,7 +219,7 @@ fn no_new_locks_but_everything_else_and_nothing_is_lost() {
 
     // A crash loses nothing, and a start on a full disk works.
     server.kill();
-    let mut server = disk.start().start();
+    let mut server = disk.start(kind).start();
     let mut client = server.client();
     let held: Vec<i64> =
         client.list("OWNER ann").iter().map(|lock| number(lock, "token")).collect();
@@ -211,8 +242,17 @@ fn no_new_locks_but_everything_else_and_nothing_is_lost() {
 /// Also the reserve can be used up. Then nothing changes any more, and nothing breaks.
 #[test]
 fn without_any_room_questions_are_answered_and_it_goes_on_later() {
+    without_any_room(Kind::Alone);
+}
+
+#[test]
+fn without_any_room_questions_are_answered_and_it_goes_on_later_in_a_cluster() {
+    without_any_room(Kind::Member);
+}
+
+fn without_any_room(kind: Kind) {
     let disk = Disk::new();
-    let mut server = disk.start().start();
+    let mut server = disk.start(kind).start();
     let (mut client, mut waiter) = (server.client(), server.client());
     let held = client.lock("k ID h OWNER ann LEASE 600000");
     waiter.send("LOCK k ID w OWNER bob WAIT 600000").unwrap();

@@ -28,6 +28,12 @@ impl Moment {
         Moment(self.0.saturating_add(duration))
     }
 
+    /// A lease that ends then, as its holder sees it: a hundredth earlier, because clocks may differ a little, and a
+    /// millisecond, because whoever keeps it may count in whole ones.
+    pub(crate) fn with_care(self) -> Moment {
+        Moment::now().after(self.left().mul_f64(0.99).saturating_sub(Duration::from_millis(1)))
+    }
+
     /// How long until then; zero if it has passed.
     pub(crate) fn left(self) -> Duration {
         self.0.saturating_sub(Moment::now().0)

@@ -118,9 +118,9 @@ impl Hold {
         self.until(left.map(|left| since.after(left)));
     }
 
-    /// The lease ends then, or a hundredth of it earlier: clocks may differ a little.
+    /// The lease ends then, or a little earlier.
     pub(crate) fn until(&self, end: Option<Moment>) {
-        *self.ends.lock() = end.map(|end| Moment::now().after(end.left().mul_f64(0.99)));
+        *self.ends.lock() = end.map(Moment::with_care);
     }
 
     /// The lease is over as its holder sees it. Whether that is so.

@@ -250,11 +250,10 @@ impl Config {
         if let Some(redis) = &self.peer_redis {
             self.validate_redis(redis)?;
         }
-        let is_member = self.peer.is_some() || self.peer_redis.is_some();
-        if is_member && self.data.is_none() {
+        if self.is_member() && self.data.is_none() {
             return Err(ConfigError::PeerWithoutData);
         }
-        if !is_member && !self.join.is_empty() {
+        if !self.is_member() && !self.join.is_empty() {
             return Err(ConfigError::JoinWithoutPeer);
         }
         if self
@@ -277,6 +276,11 @@ impl Config {
             }
         }
         self.settings.validate().map_err(|error| ConfigError::Settings(error.to_string()))
+    }
+
+    /// Whether it is a member of a cluster, by whatever channel.
+    pub(crate) fn is_member(&self) -> bool {
+        self.peer.is_some() || self.peer_redis.is_some()
     }
 
     fn validate_redis(&self, redis: &RedisPeer) -> Result<(), ConfigError> {

@@ -6,6 +6,7 @@ mod reach;
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +19,8 @@ use parking_lot::Mutex;
 use rand::RngCore;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Runtime;
+use tokio::sync::Notify;
+use tokio::task::JoinError;
 
 use crate::access::{Access, AccessError, AuditLog};
 use crate::certificates::{Certificates, TlsError};
@@ -25,7 +28,7 @@ use crate::clock::{Clock, wall};
 use crate::config::{Config, ConfigError};
 use crate::listener::{Speaks, enqueue, http, resp};
 use crate::log::channel::tls::Tls;
-use crate::log::raft::{Member, Node, NodeError, Start, whom_to_join};
+use crate::log::raft::{Life, Member, Node, NodeError, Start, whom_to_join};
 use crate::turn::{FIRST_CONNECTION, Guard, KEEP, Turns};
 use door::Comers;
 pub use door::Door;
@@ -127,7 +130,7 @@ struct Listeners {
     resp: Option<TcpListener>,
     enqueue: Option<TcpListener>,
     http: Option<TcpListener>,
-    /// For the member's own thread.
+    /// For the member.
     peer: Option<std::net::TcpListener>,
     addresses: Addresses,
 }
@@ -136,7 +139,7 @@ struct Listeners {
 enum Log {
     Memory,
     Durable { runtime: Runtime, node: Box<Node> },
-    Cluster(Member),
+    Cluster { runtime: Runtime, member: Member, life: Life, told: Arc<Notify> },
 }
 
 /// How long the places of waiters are kept after a restart, until they come back.
@@ -173,9 +176,11 @@ impl Server {
                     Some(listener) => whom_to_join(&config.join, dir, listener, peer_tls.as_ref())?,
                     None => config.join.clone(),
                 };
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
                 if let Some(reach) = Reach::open(&mut listeners, &config, peer_tls)? {
-                    let loops = stop.clone();
-                    let member = Member::start(Start {
+                    let told = Arc::new(Notify::new());
+                    let loops = Arc::clone(&told);
+                    let opening = Member::open(Start {
                         dir: dir.clone(),
                         sizes: config.log,
                         settings: config.settings.clone(),
@@ -184,16 +189,16 @@ impl Server {
                         serves: reach.serves,
                         address: reach.address,
                         join,
-                        wake: Box::new(move || loops.wake()),
-                    })?;
+                        wake: Box::new(move || loops.notify_one()),
+                    });
+                    let (member, life) = runtime.block_on(opening)?;
                     let table = member.table();
                     return Server::with(
                         (config, certificates),
                         (poll, listeners, stop),
-                        (Log::Cluster(member), table),
+                        (Log::Cluster { runtime, member, life, told }, table),
                     );
                 }
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
                 let node = Node::open(dir, config.log, &config.settings, token, hash_seed);
                 let node = runtime.block_on(node)?;
                 let table = node.table();
@@ -224,11 +229,11 @@ impl Server {
         }
         table.lock().clear_tally();
         let clock = match &log {
-            Log::Cluster(member) => member.clock(),
+            Log::Cluster { member, .. } => member.clock(),
             Log::Memory | Log::Durable { .. } => Clock::new(table.lock().now()),
         };
         let view = match &log {
-            Log::Cluster(member) => Some(member.view()),
+            Log::Cluster { member, .. } => Some(member.view()),
             Log::Memory | Log::Durable { .. } => None,
         };
         let registry = poll.registry().try_clone()?;
@@ -288,19 +293,33 @@ impl Server {
             clock,
             comers,
             stalled: None,
-            in_cluster: matches!(log, Log::Cluster(_)),
+            in_cluster: matches!(log, Log::Cluster { .. }),
             left_at_the_door: None,
         };
+        // As tasks: to wake the future that is blocked on costs system calls, each time.
         match log {
             Log::Memory => serving.run_in_memory(),
-            Log::Cluster(member) => serving.run_in_cluster(&member),
-            // As a task: to wake the future that is blocked on costs system calls, each time.
-            Log::Durable { runtime, node } => runtime.block_on(async move {
-                let serving = tokio::spawn(async move { serving.run_durably(*node).await });
-                serving.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
-            }),
+            Log::Durable { runtime, node } => {
+                let serves = async move { serving.run_durably(*node).await };
+                runtime.block_on(async { ended(tokio::spawn(serves).await) })
+            }
+            Log::Cluster { runtime, member, life, told } => {
+                let serves = async move { serving.run_in_cluster(&member, &told).await };
+                runtime.block_on(async move {
+                    let life = tokio::spawn(life);
+                    let served = ended(tokio::spawn(serves).await);
+                    // The member has been dropped, and ends well.
+                    ended(life.await);
+                    served
+                })
+            }
         }
     }
+}
+
+/// What a task has come to, or its panic.
+fn ended<T>(task: Result<T, JoinError>) -> T {
+    task.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
 }
 
 impl Listeners {
@@ -389,10 +408,7 @@ impl Serving {
     /// The same, with the log's own tasks beside it on this thread: they run while it waits for the
     /// sockets or for the log.
     async fn run_durably(&mut self, mut node: Node) -> Result<(), ServerError> {
-        let sockets = rustix::io::dup(self.poll.registry()).map_err(io::Error::from)?;
-        // The new way to register is unsafe, for descriptors that others may close. This one is ours.
-        #[allow(deprecated)]
-        let sockets = AsyncFd::with_interest(sockets, tokio::io::Interest::READABLE)?;
+        let sockets = self.sockets()?;
         let mut events = Events::with_capacity(EVENTS);
         // Nobody is connected yet, so whoever waited has to come back.
         let grace_ms = GRACE_AFTER_RESTART_MS;
@@ -441,6 +457,14 @@ impl Serving {
                 return Ok(());
             }
         }
+    }
+
+    /// All sockets as one thing that the runtime can watch.
+    fn sockets(&self) -> io::Result<AsyncFd<OwnedFd>> {
+        let sockets = rustix::io::dup(self.poll.registry())?;
+        // The new way to register is unsafe, for descriptors that others may close. This one is ours.
+        #[allow(deprecated)]
+        AsyncFd::with_interest(sockets, tokio::io::Interest::READABLE)
     }
 
     /// Whether there is room on the disk for new locks.

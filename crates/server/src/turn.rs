@@ -533,12 +533,17 @@ impl Turns {
         !self.batch.is_empty()
     }
 
+    /// How many changes have been asked for in this turn so far.
+    pub(crate) fn gathered(&self) -> usize {
+        self.batch.commands.len()
+    }
+
     /// What has been asked for in this turn. Whoever holds something that ends in it has been
     /// answered in an earlier one, so who is to be told is known now.
     pub(crate) fn take_batch(&mut self) -> Batch {
         // In a cluster the table is ahead of who is known to hold what.
         let wanted =
-            self.config.peer.is_some() || self.outbox.wants_losses() || self.feed.is_listened_to();
+            self.config.is_member() || self.outbox.wants_losses() || self.feed.is_listened_to();
         self.table.lock().tell_expired(wanted);
         std::mem::replace(&mut self.batch, std::mem::take(&mut self.spare))
     }

@@ -64,13 +64,13 @@ impl Drop for Redis {
     }
 }
 
-fn start(dir: &TempDir, url: &str, join: &[&str]) -> Running {
+fn start(dir: &TempDir, url: &str, join: &[&str], leader_wait: Duration) -> Running {
     Running::with(|config| {
         config.data = Some(dir.path().into());
         config.enqueue = None;
         config.log =
             LogSizes { segment_bytes: 1 << 20, reserve_bytes: 1 << 16, snapshot_bytes: 64 << 20 };
-        config.leader_wait = HANG / 8;
+        config.leader_wait = leader_wait;
         config.peer_redis = Some(RedisPeer::parse(url).unwrap());
         config.join = join.iter().map(|name| (*name).to_owned()).collect();
     })
@@ -86,7 +86,7 @@ fn members_that_meet_at_a_redis_lose_nothing_when_it_restarts() {
     let servers: Vec<Running> = (0..3)
         .map(|at| {
             let join: &[&str] = if at == 0 { &[] } else { &["one"] };
-            start(&dirs[at], &redis.url(names[at]), join)
+            start(&dirs[at], &redis.url(names[at]), join, HANG / 8)
         })
         .collect();
     let visit = |name: &str| Visit { peer: redis.url(name), tls: None };
@@ -133,4 +133,32 @@ fn members_that_meet_at_a_redis_lose_nothing_when_it_restarts() {
         (all[0].is_some() && all[0] == all[1] && all[1] == all[2]).then_some(())
     });
     drop(servers);
+}
+
+#[test]
+fn without_redis_who_asks_is_told_that_nobody_leads() {
+    let place = tempfile::tempdir().unwrap();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let redis = Redis::start(place.path(), free.port());
+    let dirs: Vec<TempDir> = (0..2).map(|_| tempfile::tempdir().unwrap()).collect();
+    let wait = Duration::from_millis(300);
+    let one = start(&dirs[0], &redis.url("one"), &[], wait);
+    let two = start(&dirs[1], &redis.url("two"), &["one"], wait);
+    eventually("voters", || {
+        let status = Visit { peer: redis.url("two"), tls: None }.status().ok()?;
+        (status.members.iter().filter(|member| member.role == Role::Voter).count() == 2)
+            .then_some(())
+    });
+    let mut clients = [one.client3(), two.client3()];
+    eventually("a leader", || {
+        (clients[1].say("LOCK a ID a OWNER ann") == "status=granted id=a").then_some(())
+    });
+    drop(redis);
+    for client in &mut clients {
+        let answer = client.say("LOCK b ID b");
+        assert!(answer.starts_with("-NOLEADER"), "{answer}");
+        // The log says who is refused, and not what was known here before.
+        let answer = client.say("LOCK a ID c");
+        assert!(answer.starts_with("-NOLEADER"), "{answer}");
+    }
 }

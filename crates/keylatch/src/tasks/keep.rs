@@ -100,9 +100,9 @@ impl Keep {
         self.ends.lock().map(Moment::left)
     }
 
-    /// The lease ends then, or a hundredth of it earlier: clocks may differ a little.
+    /// The lease ends then, or a little earlier.
     pub(super) fn until(&self, end: Option<Moment>) {
-        *self.ends.lock() = end.map(|end| Moment::now().after(end.left().mul_f64(0.99)));
+        *self.ends.lock() = end.map(Moment::with_care);
     }
 
     pub(super) fn is_lost(&self) -> Option<LostClaim> {

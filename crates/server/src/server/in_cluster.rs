@@ -1,4 +1,4 @@
-//! The loop of a member of a cluster. Raft runs on a thread of its own; this one hands it a batch, goes on
+//! The loop of a member of a cluster: a task beside those of Raft, on one thread. It hands over a batch, goes on
 //! reading, and is woken when something has been applied. What was read meanwhile is the next batch.
 
 use std::collections::VecDeque;
@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use keylatch_table::{Applied, Command};
 use mio::Events;
+use tokio::sync::Notify;
 use tokio::sync::oneshot::error::TryRecvError;
 
 use super::{EVENTS, LOGGED_EVERY_MS, STALL, ServerError, Serving, ignore_interrupts};
@@ -22,11 +23,57 @@ struct Flight {
     gives_up: Option<Instant>,
 }
 
+/// Whoever has been answered mostly asks again at once, and a batch that leaves before costs a round of the cluster for a
+/// few. So the next one waits for those who are about to ask, as long as they keep coming.
+#[derive(Default)]
+struct Gathering {
+    /// As many as that make a batch.
+    enough: usize,
+    /// Until then, whoever comes.
+    until: Option<Instant>,
+    /// How many there were when somebody came last, and when that was.
+    last: (usize, Option<Instant>),
+}
+
+/// The longest that a batch waits for others: a fraction of what a round takes, even if it is only that of a batch of one.
+const GATHER: Duration = Duration::from_millis(1);
+/// Nobody else is about to come if nobody has come for so long: a core that sleeps needs about that to wake up.
+const COMING: Duration = Duration::from_micros(70);
+
+impl Gathering {
+    /// So many have been answered.
+    fn begin(&mut self, answered: usize) {
+        *self = Gathering { enough: answered * 3 / 4, until: None, last: (0, None) };
+    }
+
+    /// Whether so many wait for more.
+    fn waits(&mut self, count: usize) -> bool {
+        if count >= self.enough {
+            return false;
+        }
+        let now = Instant::now();
+        let until = *self.until.get_or_insert(now + GATHER);
+        if count > self.last.0 {
+            self.last = (count, Some(now));
+        }
+        let waits = now < until && self.last.1.is_some_and(|at| now < at + COMING);
+        if !waits {
+            self.enough = 0;
+        }
+        waits
+    }
+}
+
 /// How often a server that is about to end looks whether it can.
 const ENDING: Duration = Duration::from_millis(20);
 
 impl Serving {
-    pub(super) fn run_in_cluster(&mut self, member: &Member) -> Result<(), ServerError> {
+    pub(super) async fn run_in_cluster(
+        &mut self,
+        member: &Member,
+        is_told: &Notify,
+    ) -> Result<(), ServerError> {
+        let sockets = self.sockets()?;
         let desk = Arc::clone(&member.desk);
         let mut events = Events::with_capacity(EVENTS);
         let (mut told, mut flight, mut last) = (VecDeque::new(), None, 0);
@@ -34,6 +81,8 @@ impl Serving {
         self.turns.propose(Command::Tick);
         let mut handing_over = None;
         let mut ends_by = None;
+        let mut gathering = Gathering::default();
+        let mut room_asked = Instant::now();
         loop {
             // Whoever leads hands over first, and serves until that is done.
             if self.is_stopping() && handing_over.is_none() {
@@ -42,18 +91,33 @@ impl Serving {
             let handed_over = handing_over
                 .as_mut()
                 .is_some_and(|wait| wait.try_recv() != Err(TryRecvError::Empty));
-            let timeout = self.timeout_in_cluster(flight.as_ref());
-            self.poll.poll(&mut events, Some(timeout)).or_else(ignore_interrupts)?;
+            let is_gathering = flight.is_none() && self.turns.has_batch();
+            match self.timeout_in_cluster(flight.as_ref()) {
+                _ if is_gathering => tokio::task::yield_now().await,
+                // Raft has its turn all the same.
+                Duration::ZERO => tokio::task::yield_now().await,
+                timeout => tokio::select! {
+                    biased;
+                    () = is_told.notified() => {}
+                    ready = sockets.readable() => ready?.clear_ready(),
+                    () = tokio::time::sleep(timeout) => {}
+                },
+            }
+            self.poll.poll(&mut events, Some(Duration::ZERO)).or_else(ignore_interrupts)?;
             desk.take(&mut told);
             for told in told.drain(..) {
-                self.hear(told, &mut flight)?;
+                self.hear(told, &mut flight, &mut gathering)?;
             }
             self.arrive(&events);
+            self.heed_room(&desk, &mut room_asked);
             if handed_over {
                 self.turns.dismiss_waiters();
             }
             self.give_up(&desk, &mut flight);
             while flight.is_none() && self.turns.has_batch() {
+                if gathering.waits(self.turns.gathered()) {
+                    break;
+                }
                 flight = self.depart(&desk, &mut last);
             }
             self.turns.send();
@@ -64,6 +128,25 @@ impl Serving {
                     return Ok(());
                 }
             }
+        }
+    }
+
+    /// Whether the leader has room on its disk for new locks. While it has none it is asked for a little thing every
+    /// second, to find out.
+    fn heed_room(&mut self, desk: &Desk, asked: &mut Instant) {
+        let full = desk.is_full();
+        if full != self.turns.full {
+            self.turns.full = full;
+            match full {
+                true => tracing::error!(
+                    "the disk of the log is full at the leader: no new locks until there is room"
+                ),
+                false => tracing::info!("there is room on the disk of the log again"),
+            }
+        }
+        if full && asked.elapsed() >= STALL && !self.turns.has_batch() {
+            *asked = Instant::now();
+            self.turns.propose(Command::Tick);
         }
     }
 
@@ -83,7 +166,12 @@ impl Serving {
     }
 
     /// Something has happened in the log.
-    fn hear(&mut self, told: Told, flight: &mut Option<Flight>) -> Result<(), ServerError> {
+    fn hear(
+        &mut self,
+        told: Told,
+        flight: &mut Option<Flight>,
+        gathering: &mut Gathering,
+    ) -> Result<(), ServerError> {
         let mut landed = |number: u64| flight.take_if(|flight| flight.number == number);
         match told {
             Told::Done { number, applied } => {
@@ -93,6 +181,7 @@ impl Serving {
                 if let Some(Flight { batch, began, .. }) = landed {
                     let took = began.elapsed().as_micros() as u64;
                     self.turns.syncs.add(took, batch.commands.len());
+                    gathering.begin(batch.commands.len() + self.turns.gathered());
                     self.turns.finish(batch, applied);
                 }
             }

@@ -25,7 +25,7 @@ pub(crate) enum Sent {
 impl Turns {
     /// The next of `works` waits for a leader as long as it would wait for a lock; at least for a while.
     pub(super) fn wait_for_leader(&mut self, command: Option<&Command>, at: usize) {
-        if self.config.peer.is_none() {
+        if !self.config.is_member() {
             return;
         }
         let wait_ms = match command {
@@ -44,7 +44,7 @@ impl Turns {
 
     /// The next of `works` does not wait for a leader, or can wait.
     pub(super) fn wait_for_ever(&mut self) {
-        if self.config.peer.is_some() {
+        if self.config.is_member() {
             self.batch.until.push(None);
         }
     }
@@ -142,7 +142,7 @@ impl Turns {
 
     /// Those whose wait should have been decided long ago: nobody leads, or this node is cut off.
     pub(super) fn lose_patience(&mut self, now: Instant) {
-        if self.config.peer.is_none() {
+        if !self.config.is_member() {
             return;
         }
         let lost = |connection: &Connection| {

@@ -18,14 +18,12 @@ impl Turns {
     /// asked for anything else in this turn: only then need it not wait for anyone.
     pub(super) fn shortcut(&self, first: bool, commands: &[Command]) -> Option<Shortcut> {
         self.config.data.as_ref()?;
+        let mut table = self.table.lock();
         // What another member has granted or ended may not be known here yet, so in a cluster the log
         // says who is refused.
-        if self.config.peer.is_some() {
-            return None;
-        }
-        let mut table = self.table.lock();
         if let [command] = commands
             && first
+            && !self.config.is_member()
             && let Some(reply) = refusal(&mut table, self.clock.now(), command)
         {
             return Some(Shortcut::Refused(reply));

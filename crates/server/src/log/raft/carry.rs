@@ -2,6 +2,7 @@
 //! here. A batch keeps its stamp, so it counts once.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use openraft::alias::WatchReceiverOf;
@@ -66,7 +67,10 @@ impl Carry {
                 () = another_leader(&self.lead, leader) => continue,
             };
             match (led, &out.what) {
-                (Led::Done, Wanted::Commit(_)) => self.arrival(out.number).await,
+                (led @ (Led::Done | Led::Short), Wanted::Commit(_)) => {
+                    self.desk.full.store(led == Led::Short, Ordering::Relaxed);
+                    self.arrival(out.number).await;
+                }
                 (Led::Index(index), Wanted::Read) => {
                     let wait = self.lead.raft.wait(Some(ARRIVES));
                     let applied = wait.applied_index_at_least(Some(index), "a question").await;
@@ -76,6 +80,7 @@ impl Carry {
                 }
                 // An earlier try may still come to something.
                 (Led::NoRoom, _) if tries.1 == 1 => {
+                    self.desk.full.store(true, Ordering::Relaxed);
                     self.desk.tell(Told::NoRoom { number: out.number });
                 }
                 (why, _) => {

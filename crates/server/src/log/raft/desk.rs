@@ -49,6 +49,8 @@ pub(crate) struct Desk {
     pub(super) changed: Notify,
     /// Nobody takes anything any more.
     closed: AtomicBool,
+    /// The leader's disk was full when it was last asked for something.
+    pub(super) full: AtomicBool,
 }
 
 /// What is on its way out.
@@ -75,6 +77,7 @@ impl Desk {
             out: Mutex::default(),
             changed: Notify::new(),
             closed: AtomicBool::new(false),
+            full: AtomicBool::new(false),
         }
     }
 
@@ -178,6 +181,11 @@ impl Desk {
         while self.told.lock().len() >= MOST && !self.closed.load(Ordering::SeqCst) {
             self.taken.notified().await;
         }
+    }
+
+    /// Whether the leader's disk has room for what has to go on, and for nothing new.
+    pub(crate) fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
     }
 
     /// What there is to tell, in order.

@@ -4,10 +4,12 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::bytes::Reader;
 use super::outside;
+use crate::log::store::is_full;
 
 const NAME: &str = "member";
 const NEW: &str = "member.new";
@@ -76,15 +78,31 @@ impl Identity {
         let mut body = self.cluster.to_le_bytes().to_vec();
         body.extend_from_slice(&self.node.to_le_bytes());
         body.extend_from_slice(&self.incarnation.to_le_bytes());
-        let mut file = File::create(dir.join(NEW))?;
-        file.write_all(MAGIC)?;
-        file.write_all(&crc32fast::hash(&body).to_le_bytes())?;
-        file.write_all(&body)?;
-        file.sync_all()?;
-        std::fs::rename(dir.join(NEW), dir.join(NAME))?;
-        File::open(dir)?.sync_all()?;
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend_from_slice(&crc32fast::hash(&body).to_le_bytes());
+        bytes.extend_from_slice(&body);
+        match replace(dir, &bytes) {
+            // There is room where the old one is. Disks write so few bytes all or not at all; should one not, the file
+            // is known to be damaged.
+            Err(error) if is_full(&error) && dir.join(NAME).exists() => {
+                drop(std::fs::remove_file(dir.join(NEW)));
+                let file = File::options().write(true).open(dir.join(NAME))?;
+                file.write_all_at(&bytes, 0)?;
+                file.sync_all()?;
+            }
+            other => other?,
+        }
         Ok(self)
     }
+}
+
+/// The file as it should be, or as it was.
+fn replace(dir: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::create(dir.join(NEW))?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    std::fs::rename(dir.join(NEW), dir.join(NAME))?;
+    File::open(dir)?.sync_all()
 }
 
 #[cfg(test)]

@@ -113,7 +113,7 @@ pub(crate) async fn announce(lead: Arc<Lead>, join: Vec<String>, desk: Arc<Desk>
                 Ok(Led::NotLeader(None)) if said.is_due(&address) => {
                     tracing::warn!(address, "cannot join yet: no leader is known there");
                 }
-                Ok(Led::Done | Led::Index(_)) => break,
+                Ok(Led::Done | Led::Short | Led::Index(_)) => break,
                 Ok(_) | Err(_) => {}
             }
         }

@@ -283,6 +283,7 @@ impl Lead {
         }
         let changes = Changes { at: self.clock.now(), source, commands };
         match self.raft.client_write(changes).await {
+            Ok(_) if self.log.is_full() => Led::Short,
             Ok(_) => Led::Done,
             Err(RaftError::APIError(
                 ClientWriteError::ForwardToLeader(to) | ClientWriteError::LogEntryDiscarded(to),
@@ -413,6 +414,7 @@ impl Lead {
 
     async fn change(&self, change: ChangeMembers<u64, BasicNode>, retain: bool) -> Led {
         match self.raft.change_membership(change, retain).await {
+            Ok(_) if self.log.is_full() => Led::Short,
             Ok(_) => Led::Done,
             Err(RaftError::APIError(
                 ClientWriteError::ForwardToLeader(to) | ClientWriteError::LogEntryDiscarded(to),

@@ -1,5 +1,5 @@
-//! A member of a cluster: Raft, mostly on a thread of its own, so that heartbeats go on while the loop serves
-//! connections, and the loop while Raft waits for a disk or for others. The two meet at the desk.
+//! A member of a cluster: Raft, and what it does beside it. It shares a thread with the loop that serves connections,
+//! so that a request hops to no other thread; the two meet at the desk.
 //!
 //! How members reach each other is not known here: a member is given a channel and a place where it is called.
 
@@ -8,7 +8,6 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -62,9 +61,10 @@ pub(crate) struct Member {
     pub(crate) desk: Arc<Desk>,
     lead: Arc<Lead>,
     orders: mpsc::UnboundedSender<Order>,
-    /// Its own, if it was not given to somebody else's runtime.
-    thread: Option<JoinHandle<()>>,
 }
+
+/// What a member does as long as it is there.
+pub(crate) type Life = BoxFuture<'static, ()>;
 
 enum Order {
     /// Somebody else shall lead; it is told when that is so, or cannot be.
@@ -87,41 +87,14 @@ const KEEP_ENTRIES: u64 = 500;
 const KEEP_ENTRIES: u64 = 20;
 
 impl Member {
-    /// Starts it on a thread of its own: its own state is there when this returns, a leader perhaps not yet.
-    pub(crate) fn start(start: Start) -> Result<Member, NodeError> {
-        let (opened, open) = std::sync::mpsc::channel();
-        let thread = std::thread::Builder::new().name("raft".into()).spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            let runtime = match runtime {
-                Ok(runtime) => runtime,
-                Err(error) => return drop(opened.send(Err(NodeError::Io(error)))),
-            };
-            runtime.block_on(async move {
-                match Member::open(start).await {
-                    Err(error) => drop(opened.send(Err(error))),
-                    Ok((member, life)) => {
-                        drop(opened.send(Ok(member)));
-                        life.await;
-                    }
-                }
-            });
-        })?;
-        let gone = |_| NodeError::Failed("its thread has ended".into());
-        let mut member = open.recv().map_err(gone)??;
-        member.thread = Some(thread);
-        Ok(member)
-    }
-
-    /// The same on the runtime that this is called on: a member, and its life, which somebody has to await
-    /// there. It ends some time after the member is dropped. If it is dropped before, that is the end of
-    /// everything the member does, as if it had been killed.
-    pub(crate) async fn open(
-        start: Start,
-    ) -> Result<(Member, impl Future<Output = ()> + Send + 'static), NodeError> {
+    /// A member on the runtime that this is called on, and its life, which somebody has to await there. Its own state
+    /// is there when this returns, a leader perhaps not yet. The life ends some time after the member is dropped. If it
+    /// is dropped before, that is the end of everything the member does, as if it had been killed.
+    pub(crate) async fn open(start: Start) -> Result<(Member, Life), NodeError> {
         let (orders, taken) = mpsc::unbounded_channel();
         let running = Running::open(start).await?;
         let (desk, lead) = (Arc::clone(&running.desk), Arc::clone(&running.lead));
-        Ok((Member { desk, lead, orders, thread: None }, running.run(taken)))
+        Ok((Member { desk, lead, orders }, Box::pin(running.run(taken))))
     }
 
     pub(crate) fn table(&self) -> Arc<Mutex<Table>> {
@@ -150,11 +123,6 @@ impl Drop for Member {
     fn drop(&mut self) {
         self.desk.close();
         drop(self.orders.send(Order::Close));
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the thread of the log has panicked");
-        }
     }
 }
 
@@ -248,7 +216,7 @@ fn config() -> Config {
 
 /// Looks after the files of the log, and says who leads.
 async fn tend(lead: Arc<Lead>, snapshot_bytes: u64) {
-    let (mut snapshot_at, mut led_by) = (0, None);
+    let (mut snapshot_at, mut led_by, mut was_full) = (0, None, false);
     loop {
         let leader = lead.leader();
         if leader != led_by {
@@ -261,12 +229,15 @@ async fn tend(lead: Arc<Lead>, snapshot_bytes: u64) {
         }
         lead.log.prepare();
         let appended = lead.log.appended();
-        if appended > snapshot_at + snapshot_bytes {
+        // On a full disk a shorter log may be all it takes.
+        let is_full = lead.log.is_full();
+        if appended > snapshot_at + snapshot_bytes || (is_full && !was_full) {
             snapshot_at = appended;
             if lead.raft.trigger().snapshot().await.is_err() {
                 return;
             }
         }
+        was_full = is_full;
         tokio::time::sleep(TEND_EVERY).await;
     }
 }

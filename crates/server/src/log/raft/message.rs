@@ -68,6 +68,8 @@ pub(crate) struct Piece {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Led {
     Done,
+    /// It is done, but the leader's disk is full: nothing new for now.
+    Short,
     /// An index.
     Index(u64),
     /// It is not the leader, but perhaps this one is.
@@ -325,6 +327,7 @@ pub(crate) fn write_led(reply: &Led, out: &mut Vec<u8>) {
             out.extend_from_slice(why.as_bytes());
         }
         Led::Removed => out.push(5),
+        Led::Short => out.push(6),
     }
 }
 
@@ -336,6 +339,7 @@ pub(crate) fn read_led(from: &mut Reader<'_>) -> Result<Led, BadBytes> {
         3 => Led::NoRoom,
         4 => Led::Refused(from.text()?),
         5 => Led::Removed,
+        6 => Led::Short,
         _ => return Err(BadBytes("a reply")),
     })
 }

@@ -52,7 +52,7 @@ mod waiting;
 
 pub(crate) use desk::{Desk, Told};
 pub(crate) use look::{Seen, View};
-pub(crate) use member::{Member, Start};
+pub(crate) use member::{Life, Member, Start};
 pub(crate) use node::Node;
 pub use node::NodeError;
 pub(crate) use waiting::whom_to_join;

@@ -122,7 +122,7 @@ async fn ask_leader(at: &Visit, request: &Request) -> Result<(), ClusterError> {
     let leads = |member: &&crate::cluster::MemberStatus| Some(member.node) == status.leader;
     let leader = status.members.iter().find(leads).ok_or(ClusterError::NoLeader)?;
     match ask(&*channel, &leader.address, request, message::read_led).await? {
-        Led::Done | Led::Index(_) => Ok(()),
+        Led::Done | Led::Short | Led::Index(_) => Ok(()),
         Led::NotLeader(_) => Err(ClusterError::NoLeader),
         Led::NoRoom => Err(ClusterError::Failed("the disk of its log is full".into())),
         Led::Refused(why) => Err(ClusterError::Failed(why)),
