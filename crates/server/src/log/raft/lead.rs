@@ -203,6 +203,7 @@ impl Lead {
         if !commands.is_empty() {
             self.commit(Source::Leader, bytes::encode_commands(&commands)).await;
         }
+        self.end_change().await;
         let there = self.address_of(self.me());
         if there.is_some_and(|there| there != self.address) {
             let node = BasicNode { addr: self.address.clone() };
@@ -210,6 +211,33 @@ impl Lead {
             if let Err(error) = self.raft.change_membership(change, true).await {
                 tracing::warn!(%error, "the address of this node could not be changed");
             }
+        }
+    }
+
+    /// A change of the members takes two steps, and an earlier leader may have made only the first: then a majority of
+    /// the old members and one of the new ones is needed for everything, and nobody else makes the second.
+    async fn end_change(&self) {
+        let since = *self.since.lock();
+        let stays = {
+            let metrics = self.raft.server_metrics();
+            let metrics = metrics.borrow_watched();
+            let (at, configs) = (
+                metrics.membership_config.log_id().map(|log_id| log_id.leader_id),
+                metrics.membership_config.membership().get_joint_config(),
+            );
+            // One of its own is under way.
+            if configs.len() < 2 || at == since.map(|vote| vote.leader_id) {
+                return;
+            }
+            configs.last().is_some_and(|new| new.contains(&self.me()))
+        };
+        if stays {
+            let nobody_else = ChangeMembers::AddVoterIds(BTreeSet::new());
+            let outcome = self.change(nobody_else, false).await;
+            tracing::info!(?outcome, "a change of the members was ended that another leader began");
+        } else {
+            // It is this node that is to go.
+            self.hand_over().await;
         }
     }
 

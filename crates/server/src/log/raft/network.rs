@@ -6,7 +6,8 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::{FutureExt, Stream, StreamExt, stream};
+use futures_util::stream::{self, Fuse};
+use futures_util::{FutureExt, Stream, StreamExt};
 use openraft::base::{BoxFuture, BoxStream};
 use openraft::errors::{RPCError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::network::v2::RaftNetworkV2;
@@ -76,7 +77,8 @@ type Replies<'s> = BoxStream<'s, Result<StreamAppendResult<Types>, RPCError<Type
 
 /// What is to be sent to a member.
 struct Requests<S> {
-    input: S,
+    /// Asked once more after its end, if it ends behind what is committed; Raft's own stream would panic then.
+    input: Fuse<S>,
     target: u64,
     machine: Machine,
     /// Somebody there waits to hear that what was sent last is committed.
@@ -120,7 +122,7 @@ impl RaftNetworkV2<Types> for Client {
         S: Stream<Item = AppendEntriesRequest<Types>> + OptionalSend + Unpin + 'static,
     {
         let requests = Requests {
-            input,
+            input: input.fuse(),
             target: self.line.node(),
             machine: self.machine.clone(),
             is_awaited: true,

@@ -225,7 +225,7 @@ pub(super) fn open_files(
     let log = Log::new(store, entries, purged, vote);
     let machine = Machine::open(dir, settings, hash_seed)?;
     check_together(dir, &log, purged.as_ref(), machine.last().as_ref())?;
-    let is_new = log.is_empty();
+    let is_new = log.is_empty() && machine.last().is_none();
     Ok(Files { log, machine, is_new })
 }
 
@@ -298,3 +298,6 @@ impl RaftNetworkV2<Types> for Alone {
         Err(openraft::errors::StreamingError::Unreachable(nobody()))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -73,6 +73,10 @@ impl Inner {
         for done in self.told.drain(..) {
             done.io_completed(written.as_ref().copied().map_err(again));
         }
+        if written.is_err() {
+            // Raft has been told, and ends. What it may still do until then must not leave a gap.
+            self.pending = pending;
+        }
         written
     }
 }
@@ -116,6 +120,8 @@ impl Log {
             self.pending.notified().await;
             // All tasks that can run do so first.
             tokio::task::yield_now().await;
+            #[cfg(test)]
+            super::sim::while_it_syncs().await;
             // Raft has been told of an error, and ends.
             let _ = self.inner.lock().flush();
             self.prepare();
@@ -272,8 +278,15 @@ impl RaftLogStorage<Types> for Log {
                 inner.pending.push((entry.log_id.index + 1, bytes));
                 inner.entries.push_back(entry);
             }
-            inner.told.push(done);
             later &= inner.pending_bytes() < MOST_PENDING;
+            #[cfg(test)]
+            let done = if later && super::sim::counts_unsynced() {
+                done.io_completed(Ok(()));
+                IOFlushed::noop()
+            } else {
+                done
+            };
+            inner.told.push(done);
             if !later {
                 inner.flush()?;
             }

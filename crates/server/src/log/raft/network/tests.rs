@@ -38,11 +38,13 @@ async fn sent(
 ) -> Vec<(usize, u64)> {
     let dir = tempfile::tempdir().unwrap();
     let machine = Machine::open(dir.path(), &Settings::default(), 1).unwrap();
-    let (put, mut taken) = unbounded_channel();
+    let (put, taken) = unbounded_channel();
     for request in first {
         put.send(request).unwrap();
     }
-    let input = Box::pin(stream::poll_fn(move |context| taken.poll_recv(context)));
+    // As Raft's own: it must not be asked again after its end.
+    let input = stream::unfold(taken, async |mut taken| Some((taken.recv().await?, taken)));
+    let input = Box::pin(input).fuse();
     let mut requests = Requests { input, target: TARGET, machine, is_awaited: true };
     let mut sent = Vec::new();
     let note = |request: Request| (request.entries.len(), request.leader_commit.unwrap().index);
@@ -74,4 +76,11 @@ async fn it_is_sent_at_once_to_who_asked_for_it() {
     let all =
         vec![request(Some((1, of(TARGET))), 0), request(None, 1), request(Some((2, of(1))), 1)];
     assert_eq!(sent(all, |_| ()).await, [(1, 0), (0, 1), (1, 1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_sent_alone_when_that_is_the_end() {
+    let all = vec![request(Some((1, of(1))), 0), request(Some((2, of(1))), 0)];
+    let later = |put: &UnboundedSender<Request>| put.send(request(None, 2)).unwrap();
+    assert_eq!(sent(all, later).await, [(1, 0), (1, 0), (0, 2)]);
 }

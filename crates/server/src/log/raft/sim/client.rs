@@ -110,8 +110,10 @@ impl Client {
     async fn hold(&self, wish: &Wish, grant: Grant) {
         let (world, id) = (&self.world, &wish.ask.id);
         let from = world.now();
-        // A lease runs from the grant on, which was not before this.
-        let mut until = wish.first + grant.waited_ms + wish.ask.lease_ms;
+        // A lease runs from the grant on, which was not before this. It is shorter than what was asked for if the place
+        // was kept for somebody who seemed to be gone.
+        let lease_ms = grant.lease_ms.unwrap_or(wish.ask.lease_ms).min(wish.ask.lease_ms);
+        let mut until = wish.first + grant.waited_ms + lease_ms;
         let holds = world.below(wish.ask.lease_ms + wish.ask.lease_ms / 4);
         if world.percent(30) {
             world.sleep(holds / 2).await;

@@ -142,6 +142,13 @@ pub(crate) fn disk() -> Option<Arc<dyn crate::log::store::disk::Disk>> {
     process().map(|process| Arc::clone(&process.disk) as Arc<_>)
 }
 
+/// While a leader's disk works.
+pub(crate) async fn while_it_syncs() {
+    if let Some(world) = world() {
+        world.sleep(world.below(world.sync_ms + 1)).await;
+    }
+}
+
 /// Long enough for something else to happen.
 pub(crate) async fn a_moment() {
     let ms = world().map_or(0, |world| world.below(3));

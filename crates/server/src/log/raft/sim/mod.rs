@@ -25,7 +25,7 @@ mod server;
 mod tests;
 mod world;
 
-pub(crate) use here::{a_moment, disk, is_here, of_this_node, random, wall};
+pub(crate) use here::{a_moment, disk, is_here, of_this_node, random, wall, while_it_syncs};
 pub(crate) use runtime::Runtime;
 
 use super::types::{Entry, LogId};
@@ -64,6 +64,11 @@ pub(crate) fn installed(last: Option<LogId>, state: impl FnOnce() -> (u64, u32))
 /// Whether votes are not written down.
 pub(crate) fn forgets_votes() -> bool {
     is_planted(Plant::ForgottenVotes)
+}
+
+/// Whether a leader's entries count as synced before they are.
+pub(crate) fn counts_unsynced() -> bool {
+    is_planted(Plant::UnsyncedEntries)
 }
 
 /// Whether a batch counts as often as it was sent.

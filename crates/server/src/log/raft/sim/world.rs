@@ -19,6 +19,8 @@ pub(super) enum Plant {
     Nothing,
     /// Disks say that they have synced, and have not.
     LyingDisks,
+    /// A leader counts its own entries as synced when it has sent them.
+    UnsyncedEntries,
     /// A vote is not written down.
     ForgottenVotes,
     /// The network says that entries are stored that nobody got: what is not committed counts as it.
@@ -35,6 +37,8 @@ pub(super) enum Plant {
 
 pub(super) struct World {
     pub(super) plant: Plant,
+    /// How long a leader's disk takes at most, while others get what it writes.
+    pub(super) sync_ms: u64,
     random: Mutex<Random>,
     start: Instant,
     trace: Mutex<Trace>,
@@ -53,10 +57,13 @@ struct Trace {
 
 impl World {
     pub(super) fn new(seed: u64, plant: Plant) -> Arc<World> {
+        let mut random = Random::new(seed);
+        let sync_ms = *random.pick(&[0, 2, 2, 30, 300]);
         let shown = std::env::var_os("KEYLATCH_TRACE").is_some();
         Arc::new(World {
             plant,
-            random: Mutex::new(Random::new(seed)),
+            sync_ms,
+            random: Mutex::new(random),
             start: Instant::now(),
             trace: Mutex::new(Trace { sum: 0xcbf2_9ce4_8422_2325, lines: 0, shown }),
             net: Mutex::default(),
