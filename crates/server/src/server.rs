@@ -372,6 +372,7 @@ impl Serving {
                 let _span = tracing::debug_span!(target: "keylatch::trace", "apply", commands = batch.commands.len())
                     .entered();
                 let mut table = self.table.lock();
+                table.go_ahead(&batch.commands);
                 applied.extend(batch.commands.drain(..).map(|command| table.apply(now, command)));
                 drop(table);
                 self.turns.finish(batch, applied.drain(..));
