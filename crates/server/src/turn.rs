@@ -548,6 +548,11 @@ impl Turns {
         !self.batch.is_empty()
     }
 
+    /// How many changes are in it so far.
+    pub(crate) fn gathered(&self) -> usize {
+        self.batch.commands.len()
+    }
+
     /// What has been asked for in this turn. Whoever holds something that ends in it has been
     /// answered in an earlier one, so who is to be told is known now.
     pub(crate) fn take_batch(&mut self) -> Batch {
