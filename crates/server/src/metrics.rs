@@ -17,7 +17,8 @@ pub(crate) struct About<'a> {
     pub(crate) full: bool,
     pub(crate) durable: bool,
     pub(crate) syncs: &'a Syncs,
-    pub(crate) uptime_s: u64,
+    /// When it started.
+    pub(crate) started: std::time::Instant,
 }
 
 /// How long the log takes.
@@ -60,7 +61,12 @@ pub(crate) fn render(
         "What runs.",
         &[(format!("{{version=\"{version}\"}}"), 1)],
     );
-    metric("keylatch_uptime_seconds", "gauge", "Since it started.", &plain(about.uptime_s));
+    metric(
+        "keylatch_uptime_seconds",
+        "gauge",
+        "Since it started.",
+        &plain(about.started.elapsed().as_secs()),
+    );
     let mut acquired = Vec::new();
     for mode in Mode::ALL {
         for outcome in Outcome::ALL {

@@ -1,13 +1,17 @@
 //! Who is told what: which connections wait for the outcome of a request, which are told of its
 //! loss, and which listen to everything. The only way out for events.
 
-use std::collections::HashMap;
+use std::collections::HashMap as Map;
 
+use foldhash::fast::FixedState;
 use keylatch_table::{Event, RequestId, TaskEvent};
+use rand::RngCore;
 
 use crate::connection::ConnectionId;
 
-#[derive(Default)]
+/// With the hash of the table, which is quick; clients choose ids, so nobody must know its seed.
+type HashMap<K, V> = Map<K, V, FixedState>;
+
 pub(crate) struct Outbox {
     /// Who waits for the outcome of a request. Of two connections on one id both are told.
     waiting: HashMap<RequestId, Vec<Waiter>>,
@@ -56,6 +60,18 @@ pub(crate) fn outcome_of(event: &Event) -> Option<(Wanted, &RequestId)> {
             | TaskEvent::Withdrawn(id, _),
         ) => Some((Wanted::Task, id)),
         Event::Lost { .. } | Event::Task(TaskEvent::Lapsed { .. }) => None,
+    }
+}
+
+impl Default for Outbox {
+    fn default() -> Outbox {
+        let hash = FixedState::with_seed(rand::rng().next_u64());
+        Outbox {
+            waiting: Map::with_hasher(hash.clone()),
+            claiming: Map::with_hasher(hash.clone()),
+            held: Map::with_hasher(hash),
+            subscribers: Vec::new(),
+        }
     }
 }
 

@@ -369,6 +369,10 @@ struct Serving {
 
 /// Events of one look at the sockets.
 const EVENTS: usize = 1_024;
+/// How often the sockets are looked at before a sync, and how many changes are enough for one: who
+/// came first must not wait for everybody.
+const GATHERS: usize = 8;
+const GATHERED: usize = 2_048;
 
 impl Serving {
     fn run_in_memory(&mut self) -> Result<(), ServerError> {
@@ -391,6 +395,7 @@ impl Serving {
                 let _span = tracing::debug_span!(target: "keylatch::trace", "apply", commands = batch.commands.len())
                     .entered();
                 let mut table = self.table.lock();
+                table.go_ahead(&batch.commands);
                 applied.extend(batch.commands.drain(..).map(|command| table.apply(now, command)));
                 drop(table);
                 self.turns.finish(batch, applied.drain(..));
@@ -425,6 +430,17 @@ impl Serving {
                 self.poll.poll(&mut events, Some(Duration::ZERO))?;
             }
             self.arrive(&events);
+            // Whatever has come meanwhile goes along, as one sync for all of it.
+            for _ in 0..GATHERS {
+                if !(1..GATHERED).contains(&self.turns.gathered()) {
+                    break;
+                }
+                self.poll.poll(&mut events, Some(Duration::ZERO)).or_else(ignore_interrupts)?;
+                if events.is_empty() {
+                    break;
+                }
+                self.arrive(&events);
+            }
             if stopping {
                 self.turns.dismiss_waiters();
             }
@@ -538,8 +554,8 @@ impl Serving {
         if self.stalled.take().is_some() {
             self.turns.propose_again();
         }
-        // In a cluster that is for whoever leads.
-        if !self.in_cluster && self.is_tick_due() {
+        // In a cluster that is for whoever leads. Any other change lets time pass too.
+        if !self.in_cluster && self.turns.gathered() == 0 && self.is_tick_due() {
             self.turns.propose(Command::Tick);
         }
     }

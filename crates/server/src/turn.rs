@@ -329,6 +329,10 @@ impl Turns {
             if connection.blocked || connection.held_back || connection.closing {
                 return taken;
             }
+            // That of RESP has nothing in hand, and what is made below for each request costs something.
+            if taken == input.len() && matches!(connection.speaks, Speaks::Resp(_)) {
+                return taken;
+            }
             if count == PER_TURN || self.batch.bytes >= TURN_BYTES {
                 let id = connection.id;
                 self.again(id);
@@ -345,7 +349,7 @@ impl Turns {
                     full: self.full,
                     durable: self.config.data.is_some(),
                     syncs: &self.syncs,
-                    uptime_s: (self.began - self.started).as_secs(),
+                    started: self.started,
                 },
                 shown: &connection.shown,
                 login: connection.login.take(),
@@ -410,8 +414,17 @@ impl Turns {
     }
 
     /// An ask that is next: it is judged, and goes its way.
+    #[inline(always)]
+    #[allow(clippy::inline_always)] // passing an ask by value copies it
     fn put(&mut self, at: usize, ask: Ask, changes: resp::Changes) {
         self.change_connection(at, changes);
+        match self.guard {
+            None => self.submit(at, ask),
+            Some(_) => self.judge(at, ask),
+        }
+    }
+
+    fn judge(&mut self, at: usize, ask: Ask) {
         let closes = match &ask {
             Ask::Change(_, answer) | Ask::Changes(_, answer) | Ask::Question(_, answer, _) => {
                 answer.closes()
@@ -442,6 +455,8 @@ impl Turns {
         }
     }
 
+    #[inline(always)]
+    #[allow(clippy::inline_always)] // passing an ask by value copies it
     fn submit(&mut self, at: usize, ask: Ask) {
         let connection = &mut self.connections[at];
         let id = connection.id;

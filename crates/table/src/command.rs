@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::{Mode, RequestId, Resource, Settings, task::TaskCommand};
+use crate::{Mode, RequestId, Resource, Settings, Value, task::TaskCommand};
 
 /// Text that many entries share (owners, principals, pools).
 pub type Text = Arc<str>;
@@ -109,7 +109,7 @@ pub struct Extra {
     /// Free text of the holder, shown in lists.
     pub meta: Option<Box<str>>,
     /// The value of a lock taken by `SET`; [`Keyed`] commands act only on locks that have one.
-    pub value: Option<Box<[u8]>>,
+    pub value: Option<Value>,
     /// A public name that is free again once the lock has ended (the enqueue protocol's `uuid`).
     pub alias: Option<Box<str>>,
 }

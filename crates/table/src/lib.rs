@@ -58,6 +58,7 @@ pub use reply::{
 pub use request_id::RequestId;
 pub use resource::{ANY, Field, Fields, Resource, ResourceError};
 pub use settings::Settings;
+pub use short::Value;
 pub use snapshot::{Progress, SnapshotWriter};
 pub use standing::{Counters, Standing, StandingPart, StandingWait};
 pub use table::Table;

@@ -45,6 +45,45 @@ impl std::ops::Deref for ShortBytes {
     }
 }
 
+/// The value of a lock that was taken by `SET`: any bytes, mostly few.
+#[derive(Clone)]
+pub struct Value(ShortBytes);
+
+impl From<&[u8]> for Value {
+    fn from(bytes: &[u8]) -> Value {
+        Value(ShortBytes::new(bytes))
+    }
+}
+
+impl From<Box<[u8]>> for Value {
+    fn from(bytes: Box<[u8]>) -> Value {
+        Value::from(&*bytes)
+    }
+}
+
+impl std::ops::Deref for Value {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl PartialEq for Value {
+    fn eq(&self, other: &Value) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Value {}
+
+impl std::fmt::Debug for Value {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Debug::fmt(&**self, f)
+    }
+}
+
 /// A length of 0 to 23, written so that the compiler knows the values it never takes: they tell
 /// the two forms apart, and free slots from used ones, without a byte of their own.
 #[derive(Clone, Copy)]

@@ -10,6 +10,8 @@ use crate::{
 /// Times and tokens from outside stay below this, half of what a snapshot accepts, so that nothing
 /// that is added to them later can overflow. In milliseconds it is 73 million years away.
 const FARTHEST: u64 = crate::snapshot::LATEST / 2;
+/// Commands of which what they will look at is fetched ahead.
+const MOST_AHEAD: usize = 4_096;
 
 /// The lock table: a deterministic state machine. Two tables that are given the same commands at
 /// the same times give the same answers and have the same [`Table::state_hash`], on any machine.
@@ -124,6 +126,19 @@ impl Table {
         self.follow_up(&mut events);
         self.check_after_step(CheckLevel::default());
         Applied { reply, events }
+    }
+
+    /// These commands are about to be applied. What they will look at is fetched meanwhile, if that is
+    /// worth it; nothing changes. For drivers that have many at once.
+    pub fn go_ahead(&self, commands: &[Command]) {
+        if commands.len() > 1 && self.board.is_large() {
+            // No more than stays near until its turn comes.
+            let commands = commands.iter().take(MOST_AHEAD);
+            self.board.go_ahead_to_asks(commands.filter_map(|command| match command {
+                Command::Acquire(ask) => Some(ask),
+                _ => None,
+            }));
+        }
     }
 
     /// Answers a question as of `at`, or of table time if that is later.

@@ -27,6 +27,7 @@ impl<'b> Words<'b> {
     }
 
     /// The next argument, if there is one.
+    #[inline]
     pub(crate) fn next(&mut self) -> Option<&'b [u8]> {
         let word = self.arguments.get(self.buffer, self.at)?;
         self.at += 1;
@@ -37,8 +38,17 @@ impl<'b> Words<'b> {
         WordError::new("SYNTAX", format!("{what}; usage: {}", self.usage))
     }
 
+    #[inline]
     pub(crate) fn bytes(&mut self, what: &str) -> Result<&'b [u8], WordError> {
-        self.next().ok_or_else(|| self.syntax(&format!("{what} is missing")))
+        match self.next() {
+            Some(word) => Ok(word),
+            None => Err(self.missing(what)),
+        }
+    }
+
+    #[cold]
+    fn missing(&self, what: &str) -> WordError {
+        self.syntax(&format!("{what} is missing"))
     }
 
     pub(crate) fn text(&mut self, what: &str) -> Result<&'b str, WordError> {

@@ -108,8 +108,23 @@ fn read_array(
 }
 
 /// A number and the line end after it. Returns the number and where the next part begins.
-#[inline]
+#[inline(always)]
+#[allow(clippy::inline_always)] // a call costs more than what it mostly does
 fn read_length(buffer: &[u8], from: usize) -> Result<Option<(usize, usize)>, FrameError> {
+    // Nearly all have one digit or two.
+    match buffer.get(from..) {
+        Some([digit @ b'0'..=b'9', b'\r', b'\n', ..]) => {
+            Ok(Some((usize::from(digit - b'0'), from + 3)))
+        }
+        Some([tens @ b'0'..=b'9', ones @ b'0'..=b'9', b'\r', b'\n', ..]) => {
+            let number = usize::from(tens - b'0') * 10 + usize::from(ones - b'0');
+            Ok(Some((number, from + 4)))
+        }
+        _ => read_long_length(buffer, from),
+    }
+}
+
+fn read_long_length(buffer: &[u8], from: usize) -> Result<Option<(usize, usize)>, FrameError> {
     let mut number = 0usize;
     for (at, byte) in buffer.iter().enumerate().skip(from).take(10) {
         match byte {

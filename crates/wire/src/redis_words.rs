@@ -1,6 +1,6 @@
 //! The commands of Redis that lock libraries use.
 
-use keylatch_table::Resource;
+use keylatch_table::{Resource, Value};
 
 use crate::arguments::{Capitals, Words};
 use crate::lock_words::bad_resource;
@@ -14,7 +14,7 @@ pub struct SetRequest {
     /// The plain name.
     pub key: Resource,
     /// What `GET` and the scripts compare.
-    pub value: Box<[u8]>,
+    pub value: Value,
     /// 0 is none.
     pub lease_ms: u64,
 }
@@ -51,7 +51,16 @@ pub(crate) fn read_set(words: &mut Words<'_>) -> Result<SetRequest, WordError> {
     let value = words.bytes("the value")?;
     let (mut new, mut lease_ms) = (false, None);
     while let Some(word) = words.next() {
-        match Capitals::of(word).as_bytes() {
+        // Nearly always in capitals already.
+        let capitals;
+        let word_in_capitals = match word {
+            b"NX" | b"PX" | b"EX" => word,
+            _ => {
+                capitals = Capitals::of(word);
+                capitals.as_bytes()
+            }
+        };
+        match word_in_capitals {
             b"NX" => new = true,
             b"PX" | b"EX" if lease_ms.is_some() => {
                 return Err(words.syntax("SET takes PX or EX, once"));

@@ -60,6 +60,12 @@ impl Writer<'_> {
         self.out.extend_from_slice(b"\r\n");
     }
 
+    /// Bytes that are RESP already: words that are always the same.
+    #[inline]
+    pub fn raw(&mut self, bytes: &[u8]) {
+        self.out.extend_from_slice(bytes);
+    }
+
     /// Text or bytes of that length, which `write` appends.
     pub fn bulk_with(&mut self, length: usize, write: impl FnOnce(&mut Vec<u8>)) {
         self.line(b'$', length);

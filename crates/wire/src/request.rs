@@ -105,7 +105,16 @@ impl Request {
     pub fn read(buffer: &[u8], arguments: &Arguments) -> Result<Request, WordError> {
         let name = arguments.get(buffer, 0).unwrap_or_default();
         let words = |usage| Words::new(buffer, arguments, 1, usage);
-        Ok(match Capitals::of(name).as_bytes() {
+        // Nearly always one of these, and in capitals already.
+        let capitals;
+        let name_in_capitals = match name {
+            b"SET" | b"LOCK" | b"UNLOCK" => name,
+            _ => {
+                capitals = Capitals::of(name);
+                capitals.as_bytes()
+            }
+        };
+        Ok(match name_in_capitals {
             b"SET" => Request::Set(redis_words::read_set(&mut words(redis_words::SET_USAGE))?),
             b"LOCK" => {
                 Request::Lock(Box::new(lock_words::read_lock(&mut words(lock_words::USAGE))?))

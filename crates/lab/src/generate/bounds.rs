@@ -102,7 +102,7 @@ impl Generator {
                 asked.extra = extra(Extra { meta, ..Extra::default() });
             }
             10 => {
-                let value = Some(long(bounds.meta_bytes).into_bytes().into());
+                let value = Some(long(bounds.meta_bytes).into_bytes().as_slice().into());
                 asked.extra = extra(Extra { value, ..Extra::default() });
             }
             11 => {

@@ -119,7 +119,7 @@ impl Generator {
             extra.meta = Some("meta".into());
         }
         if self.random.percent(self.world.value_percent) {
-            extra.value = Some(self.value());
+            extra.value = Some(self.value().into());
         }
         if self.random.percent(6) {
             extra.alias = Some(format!("s{}", self.random.below(4)).into());

@@ -52,8 +52,8 @@ impl<'a> Context<'a> {
         syncs: &'a metrics::Syncs,
         (frame_bytes, clock): (usize, &'a Clock),
     ) -> Context<'a> {
-        let about =
-            metrics::About { connections: 1, full: false, durable: false, syncs, uptime_s: 0 };
+        let started = std::time::Instant::now();
+        let about = metrics::About { connections: 1, full: false, durable: false, syncs, started };
         Context {
             frame_bytes,
             owner_bytes: 256,

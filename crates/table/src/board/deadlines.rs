@@ -3,11 +3,20 @@
 //! A tree of single deadlines costs a walk through cold nodes for every lock that is released
 //! early, and nearly all are. Buckets make that constant: the tree is small, and a slot knows its
 //! place in its bucket. Within a bucket order is made only when it is due.
+//!
+//! A bucket says itself when each of its slots is due, so that looking for them does not touch the
+//! others; and those that are due leave holes, so that the others keep their places: where hundreds
+//! of thousands a second expire, going to each of them just once is most of the time.
 
 use std::collections::BTreeMap;
 
+use super::slab::NONE;
+
 /// "No deadline".
 pub(crate) const NEVER: u64 = u64::MAX;
+
+/// The place of a slot that was due and is not among the deadlines any more.
+pub(crate) const TAKEN: u32 = u32::MAX;
 
 /// Buckets of 16 ms: a 30 s lease spreads over some two thousand of them, few enough to stay in
 /// the cache, and one holds few enough slots to sort.
@@ -15,9 +24,25 @@ const BUCKET_BITS: u32 = 4;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Deadlines {
-    buckets: BTreeMap<u64, Vec<u32>>,
+    buckets: BTreeMap<u64, Bucket>,
     /// No deadline is earlier than this.
     next: u64,
+}
+
+/// Never without a slot.
+#[derive(Clone, Debug, Default)]
+struct Bucket {
+    entries: Vec<Entry>,
+    /// How many entries are none: their slots were due.
+    holes: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// [`NONE`] for a hole.
+    slot: u32,
+    /// The bits of the deadline that the bucket's key does not have.
+    ms: u32,
 }
 
 impl Default for Deadlines {
@@ -38,46 +63,58 @@ impl Deadlines {
             return 0;
         }
         self.next = self.next.min(deadline);
-        let bucket = self.buckets.entry(deadline >> BUCKET_BITS).or_default();
-        bucket.push(slot);
-        bucket.len() as u32 - 1
+        let Bucket { entries, .. } = self.buckets.entry(deadline >> BUCKET_BITS).or_default();
+        entries.push(Entry { slot, ms: deadline as u32 % (1 << BUCKET_BITS) });
+        entries.len() as u32 - 1
     }
 
     /// Removes the slot at `place`; returns the slot that now stands there instead, if one does.
     pub(crate) fn remove(&mut self, deadline: u64, place: u32) -> Option<u32> {
-        if deadline == NEVER {
+        if deadline == NEVER || place == TAKEN {
             return None;
         }
         let key = deadline >> BUCKET_BITS;
-        let bucket = self.buckets.get_mut(&key).expect("a deadline has a bucket");
-        bucket.swap_remove(place as usize);
-        let moved = bucket.get(place as usize).copied();
-        if bucket.is_empty() {
+        let Bucket { entries, holes } =
+            self.buckets.get_mut(&key).expect("a deadline has a bucket");
+        entries.swap_remove(place as usize);
+        let moved = entries.get(place as usize).map(|entry| entry.slot);
+        if entries.len() == *holes {
             self.buckets.remove(&key);
             if self.buckets.is_empty() {
                 self.next = NEVER;
             }
         }
-        moved
+        moved.filter(|slot| *slot != NONE)
     }
 
-    /// The slots whose deadline has come, in no particular order; they stay until removed.
-    pub(crate) fn due(&mut self, now: u64, deadline_of: impl Fn(u32) -> u64) -> Vec<u32> {
+    /// Takes out the slots whose deadline has come, with that, in no particular order. Their place is
+    /// [`TAKEN`] from now on.
+    pub(crate) fn take_due(&mut self, now: u64) -> Vec<(u64, u32)> {
         let mut due = Vec::new();
         let mut next = NEVER;
-        for (key, bucket) in &self.buckets {
-            if *key > now >> BUCKET_BITS {
-                next = next.min(key << BUCKET_BITS);
+        let mut empty = None;
+        for (key, bucket) in &mut self.buckets {
+            let start = key << BUCKET_BITS;
+            if start > now {
+                next = next.min(start);
                 break;
             }
-            for slot in bucket {
-                let deadline = deadline_of(*slot);
+            for entry in bucket.entries.iter_mut().filter(|entry| entry.slot != NONE) {
+                let deadline = start + u64::from(entry.ms);
                 if deadline <= now {
-                    due.push(*slot);
+                    due.push((deadline, std::mem::replace(&mut entry.slot, NONE)));
+                    bucket.holes += 1;
                 } else {
                     next = next.min(deadline);
                 }
             }
+            if bucket.holes == bucket.entries.len() {
+                empty = Some(*key);
+            }
+        }
+        // All buckets before an empty one are empty too: their time is over.
+        if let Some(last) = empty {
+            self.buckets = self.buckets.split_off(&(last + 1));
         }
         self.next = next;
         due
@@ -94,23 +131,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_due_is_found_and_the_rest_stays() {
+    fn what_is_due_is_taken_and_the_rest_stays() {
         let mut deadlines = Deadlines::default();
-        let at = [5, 17, 18, 40, NEVER];
+        let at = [5, 17, 18, 40, NEVER, 17, 31];
         let places: Vec<u32> =
-            (0..5).map(|slot| deadlines.insert(at[slot as usize], slot)).collect();
+            (0..7).map(|slot| deadlines.insert(at[slot as usize], slot)).collect();
         assert_eq!(deadlines.next(), 5);
-        let mut due = deadlines.due(17, |slot| at[slot as usize]);
-        due.sort_unstable();
-        assert_eq!(due, [0, 1]);
+        assert_eq!(deadlines.take_due(17), [(5, 0), (17, 1), (17, 5)]);
         assert_eq!(deadlines.next(), 18);
-        assert_eq!(deadlines.remove(5, places[0]), None);
-        assert_eq!(deadlines.remove(17, places[1]), Some(2), "18 took the place of 17");
-        assert_eq!(deadlines.due(18, |slot| at[slot as usize]), [2]);
+        assert_eq!(deadlines.remove(17, TAKEN), None, "it is gone already");
+        assert_eq!(deadlines.remove(18, places[2]), Some(6), "31 took the place of 18");
+        assert_eq!(deadlines.take_due(18), [], "18 may be too early, but not too late");
+        assert_eq!(deadlines.next(), 31);
+        assert_eq!(deadlines.remove(31, places[2]), None, "a hole took its place");
+        assert_eq!(deadlines.take_due(31), []);
         assert_eq!(deadlines.next(), 32, "the bucket of 40 begins at 32");
-        assert_eq!(deadlines.remove(18, places[1]), None);
         assert_eq!(deadlines.remove(NEVER, places[4]), None);
         assert_eq!(deadlines.remove(40, places[3]), None);
+        assert!(deadlines.is_empty());
+        assert_eq!(deadlines.next(), NEVER);
+    }
+
+    #[test]
+    fn buckets_whose_time_is_over_go_together() {
+        let mut deadlines = Deadlines::default();
+        for deadline in [100, 3, 60, 40, 70] {
+            deadlines.insert(deadline, deadline as u32);
+        }
+        assert_eq!(deadlines.take_due(64), [(3, 3), (40, 40), (60, 60)]);
+        assert_eq!((deadlines.buckets.len(), deadlines.next()), (2, 70));
+        deadlines.insert(65, 65);
+        assert_eq!(deadlines.take_due(1_000), [(70, 70), (65, 65), (100, 100)]);
         assert!(deadlines.is_empty());
         assert_eq!(deadlines.next(), NEVER);
     }

@@ -6,6 +6,7 @@
 //! first is the lowest and the one before the first is the highest. All requests also form one
 //! list in the order of arrival.
 
+pub(crate) mod ahead;
 pub(crate) mod arrivals;
 pub(crate) mod deadlines;
 pub(crate) mod ended;

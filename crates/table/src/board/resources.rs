@@ -114,6 +114,11 @@ impl Resources {
         vacant.then_some(hash)
     }
 
+    /// Looks where `key` would stand in the index, and at nothing else; see `board/ahead.rs`.
+    pub(super) fn go_ahead(&self, key: &Resource) -> usize {
+        self.index.find(self.hash.of(key.as_bytes()), |_| false).is_some().into()
+    }
+
     /// The node of `key`, new or not.
     pub(crate) fn enter(&mut self, key: Resource) -> u32 {
         let hash = self.hash.of(key.as_bytes());

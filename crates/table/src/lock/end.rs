@@ -3,6 +3,8 @@
 
 use super::acquire::lease_end;
 use crate::board::Known;
+use crate::board::ahead::TOGETHER;
+use crate::board::deadlines::TAKEN;
 use crate::board::ended::End;
 use crate::board::slab::NONE;
 use crate::error::What;
@@ -105,17 +107,21 @@ impl Table {
     /// Ends everything whose time has come: waiters first, so that a wait that is over is never
     /// granted, then holders.
     pub(crate) fn expire(&mut self, events: &mut Vec<Event>) {
-        let requests = &self.board.requests;
-        let mut due = self.board.deadlines.due(self.now, |at| requests[at].deadline);
-        due.sort_unstable_by_key(|at| {
-            let request = &self.board.requests[*at];
-            (!request.waiting(), request.deadline, request.seq)
-        });
+        let due = self.board.deadlines.take_due(self.now);
+        // Waiters first; each is gone to once, before they are put in order.
+        let mut due: Vec<(bool, u64, u64, u32)> = due
+            .into_iter()
+            .map(|(deadline, at)| {
+                let request = &mut self.board.requests[at];
+                request.place = TAKEN;
+                (!request.waiting(), deadline, request.seq, at)
+            })
+            .collect();
+        due.sort_unstable();
         // Who was in the way is judged before anything has ended.
-        let waiters = due.partition_point(|at| self.board.requests[*at].waiting());
-        let (waiters, holders) = due.split_at(waiters);
-        let blockers: Vec<_> = waiters.iter().map(|at| self.blocker_of(*at)).collect();
-        for (at, blocker) in waiters.iter().zip(blockers) {
+        let (waiters, holders) = due.split_at(due.partition_point(|(holds, ..)| !holds));
+        let blockers: Vec<_> = waiters.iter().map(|(.., at)| self.blocker_of(*at)).collect();
+        for ((.., at), blocker) in waiters.iter().zip(blockers) {
             let request = &self.board.requests[*at];
             if request.deadline < request.wait().end {
                 self.withdraw(*at, None, events);
@@ -126,11 +132,14 @@ impl Table {
             let id = self.end_waiter(*at);
             events.push(Event::TimedOut { id, blocker, about });
         }
-        for at in holders {
-            if self.quiet {
-                self.end_holder(*at, Cause::Expired, None);
-            } else {
-                self.lose(*at, Cause::Expired, None, events);
+        for some in holders.chunks(TOGETHER) {
+            self.board.go_ahead_to_ends(some.iter().map(|(.., at)| *at));
+            for (.., at) in some {
+                if self.quiet {
+                    self.end_holder(*at, Cause::Expired, None);
+                } else {
+                    self.lose(*at, Cause::Expired, None, events);
+                }
             }
         }
     }

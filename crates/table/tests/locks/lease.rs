@@ -1,8 +1,8 @@
 //! Leases, renewal, and the longest hold.
 
-use keylatch_table::Command;
+use keylatch_table::{Command, Event};
 
-use crate::common::{Scene, ask, event_words};
+use crate::common::{START, Scene, ask, event_words};
 
 #[test]
 fn a_lease_ends_exactly_when_its_time_has_come() {
@@ -198,4 +198,37 @@ fn the_next_deadline_is_the_earliest_of_all() {
     scene.at(3_000).tick();
     // It may be early, never late.
     assert!(scene.table.next_deadline().is_some_and(|next| next > 3_000 && next <= 51_000));
+}
+
+/// More than a few, so that what will be needed is fetched ahead.
+#[test]
+fn many_leases_end_in_the_order_of_their_deadlines_and_fetching_ahead_changes_nothing() {
+    let mut scene = Scene::crowded();
+    let count = 15_000;
+    for n in 0..count {
+        // Deadlines that are not in the order of arrival, some the same, in several buckets.
+        let one = ask(&format!("r{n}"), &format!("X k{n}")).value("v").lease(1_000 + n * 7 % 100);
+        let command = Command::Acquire(one.0);
+        let before = (n % 1_000 == 0).then(|| scene.table.state_hash());
+        scene.table.go_ahead(&[command.clone(), command.clone()]);
+        assert!(before.is_none_or(|before| before == scene.table.state_hash()));
+        scene.apply(command);
+    }
+    // Some end early, and leave the places of others to fill.
+    let early = count / 3;
+    for n in 0..early {
+        assert_eq!(scene.release(&format!("r{}", 3 * n)), "released");
+    }
+    let mut lost = Vec::new();
+    for at in [2_010, 2_017, 2_040, 2_098, 2_099] {
+        let applied = scene.at(at).apply(Command::Tick);
+        lost.extend(applied.events.iter().map(|event| match event {
+            Event::Lost { about, .. } => (1_000 + (about.seq - 1) * 7 % 100, about.seq),
+            other => panic!("nothing else ends: {other:?}"),
+        }));
+        assert!(lost.last().is_some_and(|(lease, _)| START + lease <= at));
+    }
+    assert_eq!(lost.len() as u64, count - early);
+    assert!(lost.is_sorted(), "by deadline, then by arrival");
+    assert_eq!(scene.table.next_deadline(), None);
 }

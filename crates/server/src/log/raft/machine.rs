@@ -198,6 +198,7 @@ impl Machine {
         let mut table = self.table.lock();
         let Some(cluster) = &self.cluster else {
             if state.origins.is_empty() && changes.source == Source::Leader {
+                table.go_ahead(&commands);
                 return Ok(commands.into_iter().map(|one| table.apply(changes.at, one)).collect());
             }
             // What is left of a cluster is replayed as it was.
