@@ -16,9 +16,17 @@ use crate::strategy::{Renewed, Strategy};
 /// Everything that is held.
 #[derive(Default)]
 pub(crate) struct Keeper {
-    held: Mutex<HashMap<RequestId, Kept>>,
+    held: Mutex<Held>,
     /// Something is due earlier than was known.
     sooner: Notify,
+}
+
+#[derive(Default)]
+struct Held {
+    kept: HashMap<RequestId, Kept>,
+    /// When it is looked at all of them next; nothing before the first time. Most locks are released long before,
+    /// and waking the task for each would cost more than the lock.
+    looks: Option<Moment>,
 }
 
 struct Kept {
@@ -37,17 +45,22 @@ const IDLE: Duration = Duration::from_secs(1);
 impl Keeper {
     pub(crate) fn keep(&self, hold: &Arc<Hold>) {
         let renew = renewal(hold);
-        self.held.lock().insert(hold.id.clone(), Kept { hold: Arc::clone(hold), renew });
-        self.sooner.notify_one();
+        let first = [*hold.ends.lock(), renew].into_iter().flatten().min();
+        let mut held = self.held.lock();
+        held.kept.insert(hold.id.clone(), Kept { hold: Arc::clone(hold), renew });
+        let late = |first: Moment| held.looks.is_none_or(|looks| first < looks);
+        if first.is_some_and(late) {
+            self.sooner.notify_one();
+        }
     }
 
     pub(crate) fn drop_hold(&self, id: &RequestId) {
-        self.held.lock().remove(id);
+        self.held.lock().kept.remove(id);
     }
 
     /// A holder has been told that it lost its lock.
     pub(crate) fn lose(&self, id: &RequestId, lost: Lost) {
-        if let Some(kept) = self.held.lock().remove(id) {
+        if let Some(kept) = self.held.lock().kept.remove(id) {
             kept.hold.lose(lost);
         }
     }
@@ -56,7 +69,8 @@ impl Keeper {
     fn due(&self) -> (Vec<Arc<Hold>>, Duration) {
         let mut due = Vec::new();
         let mut next = IDLE;
-        self.held.lock().retain(|_, kept| {
+        let mut held = self.held.lock();
+        held.kept.retain(|_, kept| {
             if kept.hold.lapse() {
                 return false;
             }
@@ -73,6 +87,7 @@ impl Keeper {
             }
             true
         });
+        held.looks = Some(Moment::now().after(next));
         (due, next)
     }
 
@@ -83,7 +98,7 @@ impl Keeper {
         match renewed {
             Renewed::Until(end) => {
                 hold.until(end);
-                if let Some(kept) = self.held.lock().get_mut(&hold.id) {
+                if let Some(kept) = self.held.lock().kept.get_mut(&hold.id) {
                     kept.renew = renewal(hold);
                 }
             }

@@ -8,6 +8,7 @@
 //! - `decide`: from what was read to what is to be written.
 //! - `driver`: the strategy: lets the table decide, writes, waits. `watcher`: looks after all of it.
 //! - `known`: what is known of names without asking. `mine`: what this process has asked for.
+//! - `relay`: what goes from one request of a process to the next one, before it is written.
 //! - `line`: requests of one process on one name keep their order, and go to the store together.
 //! - `simulation`: the driver over a store where everything goes wrong, in tests.
 //! - `contract`: what every store must do, as tests. `model`: the most naive one, for tests.
@@ -31,6 +32,7 @@ mod model;
 pub(crate) mod postgres;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+mod relay;
 #[cfg(test)]
 mod simulation;
 #[cfg(feature = "sqlite")]

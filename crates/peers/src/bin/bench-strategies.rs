@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use keylatch_peers::strategies::measure::How;
 use keylatch_peers::strategies::{etcd, files, postgres, redis};
 
 const ALL: [&str; 4] = ["redis", "postgres", "etcd", "sqlite"];
@@ -13,19 +14,29 @@ fn main() -> ExitCode {
         files::child(&arguments[1..]);
         return ExitCode::SUCCESS;
     }
-    let (mut only, mut rounds, mut time) = (None, 3, Duration::from_secs(3));
+    let mut only = None;
+    let mut how =
+        How { rounds: 3, time: Duration::from_secs(3), load: String::new(), alone: false };
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
+        if word == "--alone" {
+            how.alone = true;
+            continue;
+        }
         let value = words.next().map(String::as_str);
         let number = value.and_then(|value| value.parse::<u32>().ok());
         match (word.as_str(), value, number) {
             ("--only", Some(one), _) if ALL.contains(&one) => only = Some(one.to_string()),
-            ("--rounds", _, Some(number)) if number > 0 => rounds = number as usize,
+            ("--load", Some(load), _) => how.load = load.to_string(),
+            ("--rounds", _, Some(number)) if number > 0 => how.rounds = number as usize,
             ("--seconds", _, Some(number)) if number > 0 => {
-                time = Duration::from_secs(u64::from(number));
+                how.time = Duration::from_secs(u64::from(number));
             }
             _ => {
-                eprintln!("bench-strategies [--only {}] [--rounds 3] [--seconds 3]", ALL.join("|"));
+                let all = ALL.join("|");
+                eprintln!(
+                    "bench-strategies [--only {all}] [--load contended] [--alone] [--rounds 3] [--seconds 3]"
+                );
                 return ExitCode::from(2);
             }
         }
@@ -34,17 +45,17 @@ fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
         if wanted("redis") {
-            redis::run(rounds, time).await;
+            redis::run(&how).await;
         }
         if wanted("postgres") {
-            postgres::run(rounds, time).await;
+            postgres::run(&how).await;
         }
         if wanted("etcd") {
-            etcd::run(rounds, time).await;
+            etcd::run(&how).await;
         }
     });
     if wanted("sqlite") {
-        files::run(rounds, time);
+        files::run(how.rounds, how.time);
     }
     ExitCode::SUCCESS
 }

@@ -1,7 +1,6 @@
 //! On an etcd of one node: beside its own lock API.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use prost::Message;
 use tonic::client::Grpc;
@@ -9,7 +8,7 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint};
 use tonic_prost::ProstCodec;
 
-use super::measure::{Load, Pair, Subject, compare, keylatch};
+use super::measure::{How, Load, Pair, Subject, compare, keylatch};
 use super::servers::Etcd;
 
 #[derive(Clone, PartialEq, Message)]
@@ -87,7 +86,7 @@ async fn own(address: &str) -> Subject {
 }
 
 /// All of them.
-pub async fn run(rounds: usize, time: Duration) {
+pub async fn run(how: &How) {
     let etcd = Etcd::start();
     println!("\n== etcd, one node, with fsync");
     let subjects = [keylatch(&etcd.url()).await, own(&etcd.address()).await];
@@ -97,6 +96,6 @@ pub async fn run(rounds: usize, time: Duration) {
         Load { name: "contended", tasks: 64, keys: 8 },
     ];
     for load in loads {
-        compare(&subjects, load, rounds, time).await;
+        compare(&subjects, load, how).await;
     }
 }

@@ -28,6 +28,19 @@ pub struct Load {
     pub keys: usize,
 }
 
+/// How it is measured.
+#[derive(Clone)]
+pub struct How {
+    /// So often, in turn.
+    pub rounds: usize,
+    /// For so long.
+    pub time: Duration,
+    /// Only loads whose name begins so.
+    pub load: String,
+    /// Only Keylatch, to look at it with other tools.
+    pub alone: bool,
+}
+
 /// What came of it.
 #[derive(Clone, Debug)]
 pub struct Outcome {
@@ -74,7 +87,12 @@ pub async fn measure(subject: &Subject, load: Load, time: Duration) -> Outcome {
 }
 
 /// All subjects under a load, in turn, several times; the middle of each, printed beside the others.
-pub async fn compare(subjects: &[Subject], load: Load, rounds: usize, time: Duration) {
+pub async fn compare(subjects: &[Subject], load: Load, how: &How) {
+    let How { rounds, time, .. } = *how;
+    if !load.name.starts_with(&how.load) {
+        return;
+    }
+    let subjects = if how.alone { &subjects[..1] } else { subjects };
     println!("\n{} ({} tasks, {} keys)", load.name, load.tasks, load.keys);
     let mut outcomes: Vec<Vec<Outcome>> = vec![Vec::new(); subjects.len()];
     for round in 0..rounds {

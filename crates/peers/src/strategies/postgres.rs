@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio_postgres::{Client, NoTls};
 
-use super::measure::{Load, Pair, Subject, compare, keylatch};
+use super::measure::{How, Load, Pair, Subject, compare, keylatch};
 use super::servers::Postgres;
 
 async fn client(url: &str) -> Client {
@@ -76,7 +76,7 @@ fn advisory(clients: Vec<Arc<Mutex<Client>>>) -> Subject {
 }
 
 /// All of them.
-pub async fn run(rounds: usize, time: Duration) {
+pub async fn run(how: &How) {
     let postgres = Postgres::start();
     println!("\n== PostgreSQL, with fsync");
     let setup = client(&postgres.url()).await;
@@ -91,6 +91,6 @@ pub async fn run(rounds: usize, time: Duration) {
         Load { name: "contended", tasks: 64, keys: 8 },
     ];
     for load in loads {
-        compare(&subjects, load, rounds, time).await;
+        compare(&subjects, load, how).await;
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::Script;
 use rslock::LockManager;
 
-use super::measure::{Load, Pair, Subject, compare, keylatch};
+use super::measure::{How, Load, Pair, Subject, compare, keylatch};
 use super::servers::Redis;
 
 /// `SET NX PX` and a script that compares and deletes; whoever is refused asks again after 1 ms.
@@ -58,7 +58,7 @@ fn rslock(url: &str) -> Subject {
 }
 
 /// All of them.
-pub async fn run(rounds: usize, time: Duration) {
+pub async fn run(how: &How) {
     let redis = Redis::start();
     println!("\n== Redis, without persistence");
     let subjects = [keylatch(&redis.url()).await, plain(&redis.url()).await, rslock(&redis.url())];
@@ -68,6 +68,6 @@ pub async fn run(rounds: usize, time: Duration) {
         Load { name: "contended", tasks: 64, keys: 8 },
     ];
     for load in loads {
-        compare(&subjects, load, rounds, time).await;
+        compare(&subjects, load, how).await;
     }
 }

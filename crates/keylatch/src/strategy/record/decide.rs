@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use keylatch_table::{
-    Acquire, Applied, Cause, Command, Counters, Event, Grant, Reply, RequestId, Settings, Standing,
-    Table, Target,
+    Acquire, Applied, Cause, Command, Counters, Event, Extra, Grant, Mode, Reply, RequestId,
+    Settings, Standing, StandingPart, Table, Target,
 };
 
 use super::format::{self, FRESH, Holders, Note};
+use super::relay::{NEXT, Pass, Plan};
 use super::store::{Append, Change, Expect, Name, NameChange, Put, Record, Stand, View, Write};
 use crate::guard::Lost;
 
@@ -54,6 +55,8 @@ pub(super) struct Scene {
     /// Who stands where.
     queues: BTreeMap<Name, Vec<Stand>>,
     standings: BTreeMap<RequestId, Standing>,
+    /// Those of this process who have passed something on, or were passed it.
+    passed: BTreeSet<RequestId>,
 }
 
 /// What is to be done, and what is to be answered once it is.
@@ -70,6 +73,8 @@ pub(super) struct Decision {
     pub(super) more: bool,
     /// Nothing, if nothing is to be written.
     pub(super) change: Option<Change>,
+    /// How it goes on from there; tokens are counted from the version, or are the version and more.
+    pub(super) plan: Option<Plan>,
 }
 
 /// Records that make no sense.
@@ -84,12 +89,26 @@ fn is_on(standing: &Standing, name: &str) -> bool {
     standing.parts.iter().any(|part| part.resource.name() == name)
 }
 
+/// Whether both want the same alone, for as long, and nothing besides.
+fn is_alike(one: &Standing, other: &Standing) -> bool {
+    let plain = |standing: &Standing| {
+        standing.extra == Extra::default()
+            && !standing.detect
+            && matches!(&standing.parts[..], [part] if part.mode == Mode::Exclusive)
+    };
+    plain(one)
+        && plain(other)
+        && one.parts[0].resource == other.parts[0].resource
+        && one.lease_ms == other.lease_ms
+}
+
 impl Scene {
     pub(super) fn new(view: View) -> Result<Scene, Nonsense> {
         let mut scene = Scene {
             holders: BTreeMap::new(),
             queues: BTreeMap::new(),
             standings: BTreeMap::new(),
+            passed: BTreeSet::new(),
             view,
         };
         for (name, record) in &scene.view.names {
@@ -127,7 +146,43 @@ impl Scene {
             holders: names.iter().map(|name| (name.clone(), Holders::default())).collect(),
             queues: names.iter().map(|name| (name.clone(), Vec::new())).collect(),
             standings: BTreeMap::new(),
+            passed: BTreeSet::new(),
         }
+    }
+
+    /// What was passed on since, if it was not written. Whoever gave it up stands nowhere any more, and
+    /// whoever has it holds it under the token it was told, from this write on.
+    pub(super) fn pass(&mut self, pass: &Pass) {
+        let Pass { from, from_token, ask, seq, token } = pass;
+        if self.standings.get(from).is_none_or(|standing| standing.token != *from_token) {
+            return;
+        }
+        self.standings.remove(from);
+        let now = self.view.now;
+        let waited =
+            self.standings.get(&ask.id).map_or(0, |standing| now - standing.since.min(now));
+        let standing = Standing {
+            id: ask.id.clone(),
+            seq: *seq,
+            token: *token,
+            since: now,
+            deadline: (ask.lease_ms > 0).then(|| now + ask.lease_ms),
+            waited_ms: waited,
+            lease_ms: ask.lease_ms,
+            party: ask.party.clone(),
+            detect: false,
+            detached: false,
+            parts: vec![StandingPart {
+                resource: ask.part.resource.clone(),
+                mode: ask.part.mode,
+                asked: ask.part.mode,
+            }],
+            extra: Extra::default(),
+            wait_ms: 0,
+            wait: None,
+        };
+        self.standings.insert(ask.id.clone(), standing);
+        self.passed.extend([from.clone(), ask.id.clone()]);
     }
 
     /// Names that requests here are on, and that were not read.
@@ -269,9 +324,12 @@ impl Scene {
         let mut change = self.change((&after, &stay), &events, last.saturating_sub(FRESH), strict);
         for (name, one) in change.iter_mut().flat_map(|change| &mut change.names) {
             let queue = &self.queues[name];
-            let all_ours = queue.iter().all(|stand| ours(&stand.id).is_some());
+            let is_ours = |id: &RequestId| self.passed.contains(id) || ours(id).is_some();
+            let all_ours = queue.iter().all(|stand| is_ours(&stand.id));
             one.own_up_to = queue.last().filter(|_| all_ours).map(|stand| stand.seq);
         }
+        let is_ours = |id: &RequestId| asked(id).is_some() || ours(id).is_some();
+        let plan = change.as_mut().and_then(|change| self.plan(&after, change, is_ours));
         let puts = change.iter().flat_map(|change| change.names.values());
         let holders = puts.filter_map(|one| match &one.head {
             Write::Put(put) => Some(&put.holders),
@@ -285,7 +343,37 @@ impl Scene {
                 (Command::Renew(Target::Id(id), _), Reply::Renewed(_)) => !leased.contains(id),
                 _ => false,
             });
-        Ok(Decision { replies, granted, lost, measures, more: !stay.is_empty(), change })
+        Ok(Decision { replies, granted, lost, measures, more: !stay.is_empty(), change, plan })
+    }
+
+    /// To whom the one who holds after this change can pass it on: those next in the queue, as long as they
+    /// are of this process and want the same. The change takes numbers for their tokens.
+    fn plan(
+        &self,
+        after: &BTreeMap<RequestId, Standing>,
+        change: &mut Change,
+        is_ours: impl Fn(&RequestId) -> bool,
+    ) -> Option<Plan> {
+        let (name, 1) = (change.names.keys().next()?, self.view.names.len()) else { return None };
+        let mut holders = after.values().filter(|standing| standing.token > 0);
+        let (holder, None) = (holders.next()?, holders.next()) else { return None };
+        let mut waiting: Vec<&Standing> =
+            after.values().filter(|standing| standing.token == 0).collect();
+        waiting.sort_unstable_by_key(|standing| standing.seq);
+        let alike = |standing: &&&Standing| is_ours(&standing.id) && is_alike(holder, standing);
+        let next: Vec<RequestId> =
+            waiting.iter().take_while(alike).take(NEXT).map(|it| it.id.clone()).collect();
+        if next.is_empty() {
+            return None;
+        }
+        let leased = match &change.names[name].head {
+            Write::Put(put) => put.holders.iter().any(|it| it.id == holder.id && it.leased),
+            Write::Keep | Write::Delete => false,
+        };
+        let first = change.numbers.max(1);
+        change.numbers = first + next.len() as u64;
+        let (holder, token) = (holder.id.clone(), holder.token);
+        Some(Plan { holder, token, leased, tokens: first..change.numbers, next })
     }
 
     /// The seqs of those who stay in their queues because more would leave them than can at once.
@@ -369,8 +457,7 @@ impl Scene {
             // Contenders do not get in each other's way: any head will do, but one there must be.
             Some(_) => (Expect::There, Write::Keep),
             None => {
-                let (bytes, holders) =
-                    format::encode(&Holders::default(), &self.standings, self.view.now);
+                let (bytes, holders) = format::encode(&Holders::default(), &[], self.view.now);
                 let keep_ms = Some(LIVE_MS + MARGIN_MS);
                 (Expect::Absent, Write::Put(Put { bytes, keep_ms, holders }))
             }
@@ -425,7 +512,8 @@ impl Scene {
                 Write::Delete
             } else {
                 let keep_ms = self.keep_ms(&holders);
-                let (bytes, holders) = format::encode(&holders, &self.standings, self.view.now);
+                let before = &before.standings;
+                let (bytes, holders) = format::encode(&holders, before, self.view.now);
                 Write::Put(Put { bytes, keep_ms, holders })
             },
             remove,

@@ -2,7 +2,9 @@
 //! its turn.
 
 use std::collections::BTreeSet;
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use keylatch_table::{
@@ -16,10 +18,11 @@ use tokio::time::Instant;
 
 use super::super::{Granted, Loss, Pending, Renewed, Strategy, TaskStrategy};
 use super::decide::{self, Nonsense, Scene};
-use super::format::{FRESH, Note};
+use super::format::{self, Note};
 use super::known::Known;
 use super::line::Line;
-use super::mine::{Mine, Ours, State};
+use super::mine::{Call, Mine, Ours, State};
+use super::relay::{Pass, Plan};
 use super::store::{Change, Committed, Name, Store, StoreError, View};
 use super::tasks::Tasks;
 use super::watcher::{self, Poke};
@@ -106,6 +109,12 @@ struct Acted {
     repeated: bool,
 }
 
+impl Acted {
+    fn plain(reply: Reply) -> Acted {
+        Acted { reply, since: Moment::now(), seq: 0, repeated: false }
+    }
+}
+
 /// How long a store may be away before its answer is not waited for any more.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// So much longer than its wait a request may last if the store does not answer.
@@ -138,12 +147,21 @@ impl<S: Store> Shared<S> {
         names: Vec<Name>,
         command: Option<Command>,
     ) -> oneshot::Receiver<Result<Acted, Failure>> {
-        let (done, receiver) = oneshot::channel();
-        let called = self.line.lock().enter(names, Job { command, done });
+        let (receiver, called) = self.enter(names, command);
         if let Some(number) = called {
-            self.start(number);
+            self.start(number, false);
         }
         receiver
+    }
+
+    /// The same; its number if it is its turn, which the caller sees to.
+    fn enter(
+        &self,
+        names: Vec<Name>,
+        command: Option<Command>,
+    ) -> (oneshot::Receiver<Result<Acted, Failure>>, Option<u64>) {
+        let (done, receiver) = oneshot::channel();
+        (receiver, self.line.lock().enter(names, Job { command, done }))
     }
 
     /// What ends once everything that is under way on this name is answered, if anything is.
@@ -152,48 +170,77 @@ impl<S: Store> Shared<S> {
         busy.then(|| self.submit(vec![name.clone()], None))
     }
 
-    fn start(self: &Arc<Self>, called: u64) {
-        let shared = Arc::clone(self);
-        self.runtime.spawn(async move { shared.work(called).await });
+    fn start(self: &Arc<Self>, called: u64, told: bool) {
+        self.runtime.spawn(Arc::clone(self).work(called, told));
     }
 
-    /// Does what it is its turn, and whatever comes next by that.
-    async fn work(self: Arc<Self>, mut called: u64) {
+    /// Does what it is its turn, and whatever comes next by that; `told` if somebody was just answered there.
+    async fn work(self: Arc<Self>, mut called: u64, mut told: bool) {
         loop {
             // Whoever was told by the last one first says what it wants next, so that goes along: the
             // release of one and the next request of another are one call, not two.
-            tokio::task::yield_now().await;
-            let mut batch = self.line.lock().begin(called);
-            let jobs = std::mem::take(&mut batch.jobs);
-            let (mut commands, mut asked) = (Vec::new(), Vec::new());
-            for job in jobs {
-                if let Some(command) = job.command {
-                    commands.push(command);
-                    asked.push(job.done);
-                } else {
-                    let (reply, since) = (Reply::Done, Moment::now());
-                    drop(job.done.send(Ok(Acted { reply, since, seq: 0, repeated: false })));
-                }
+            if std::mem::replace(&mut told, true) {
+                tokio::task::yield_now().await;
             }
-            if !commands.is_empty() {
-                match self.act(&batch.names, &commands).await {
-                    Ok(acted) => {
-                        for (done, acted) in asked.into_iter().zip(acted) {
-                            drop(done.send(Ok(acted)));
-                        }
-                    }
-                    Err(failure) => {
-                        for done in asked {
-                            drop(done.send(Err(failure.clone())));
-                        }
-                    }
-                }
-            }
-            let mut next = self.line.lock().done(&batch).into_iter();
+            let mut next = self.batch(called).await.into_iter();
             let Some(first) = next.next() else { return };
-            next.for_each(|number| self.start(number));
+            next.for_each(|number| self.start(number, true));
             called = first;
         }
+    }
+
+    /// Does what it is its turn, with all that goes along; which are called by that.
+    async fn batch(self: &Arc<Self>, called: u64) -> Vec<u64> {
+        let mut batch = self.line.lock().begin(called);
+        let jobs = std::mem::take(&mut batch.jobs);
+        let (mut commands, mut asked) = (Vec::new(), Vec::new());
+        // Those whom only the names concern, and those whose lock somebody has already.
+        let (mut turns, mut gone) = (Vec::new(), Vec::new());
+        for job in jobs {
+            match job.command {
+                None => turns.push(job.done),
+                Some(command) if self.is_gone(&command) => gone.push(job.done),
+                Some(command) => {
+                    commands.push(command);
+                    asked.push(job.done);
+                }
+            }
+        }
+        if !commands.is_empty() || !gone.is_empty() {
+            match self.act(&batch.names, &commands).await {
+                Ok(acted) => {
+                    for (done, acted) in asked.into_iter().zip(acted) {
+                        drop(done.send(Ok(acted)));
+                    }
+                    for done in gone {
+                        drop(done.send(Ok(Acted::plain(Reply::Released))));
+                    }
+                }
+                Err(failure) => {
+                    for done in asked.into_iter().chain(gone) {
+                        drop(done.send(Err(failure.clone())));
+                    }
+                }
+            }
+        }
+        for done in turns {
+            drop(done.send(Ok(Acted::plain(Reply::Done))));
+        }
+        self.line.lock().done(&batch)
+    }
+
+    /// Whether this gives up what another one of ours has already.
+    fn is_gone(&self, command: &Command) -> bool {
+        match command {
+            Command::Release(Target::Id(id)) => self.mine.lock().relays.is_gone(id),
+            _ => false,
+        }
+    }
+
+    /// What was passed on between requests of this process and is not written, for each of these names.
+    fn passed(&self, names: &[Name]) -> Vec<Vec<Pass>> {
+        let mut mine = self.mine.lock();
+        names.iter().map(|name| mine.to_write(name)).collect()
     }
 
     /// Lets the table decide, and writes what follows, until nobody got in between.
@@ -213,6 +260,7 @@ impl<S: Store> Shared<S> {
                     tracing::debug!(error.text, "the store is asked again");
                     repeated |= error.unknown;
                     self.known.lock().forget(names);
+                    names.iter().for_each(|name| self.mine.lock().relays.stop(name));
                     if error.unknown {
                         // Somebody here may have been granted by it, and nobody else tells.
                         for name in names {
@@ -237,13 +285,23 @@ impl<S: Store> Shared<S> {
     ) -> Result<Vec<Acted>, Failure> {
         let mut since = Moment::now();
         let known = self.known.lock().scene(names);
+        let mut passes = self.passed(names);
+        let unwritten = passes.iter().any(|passes| !passes.is_empty());
+        if commands.is_empty() && !unwritten {
+            return Ok(Vec::new());
+        }
         // An idle lock costs one round trip: that there is nothing is worth a try.
         let (mut scene, mut fresh) = match known {
             Some(scene) => (scene, false),
-            None if repeated || self.stands(commands) => (self.scene(names.to_vec()).await?, true),
+            None if repeated || unwritten || self.stands(commands) => {
+                (self.scene(names.to_vec()).await?, true)
+            }
             None => (Scene::absent(names), false),
         };
         loop {
+            for (name, passes) in names.iter().zip(&passes) {
+                self.pass(&mut scene, name, passes);
+            }
             // Whoever asks again and stands there dead is removed before it queues anew.
             let lapsed = |command: &Command| match command {
                 Command::Acquire(ask) => scene.has_lapsed(&ask.id),
@@ -263,18 +321,25 @@ impl<S: Store> Shared<S> {
                     || (!decision.measures
                         && names.iter().all(|name| change.names.contains_key(name)))
             };
-            let change = match decision.change {
+            let mut change = match decision.change {
                 None if fresh => {
+                    self.wrote(names, &passes, None, since);
                     return Ok(acted(&scene, commands, decision.replies, 0, since));
                 }
                 Some(change) if fresh || covered(&change) => change,
                 None | Some(_) => {
                     since = Moment::now();
                     scene = self.scene(names.to_vec()).await?;
+                    passes = self.passed(names);
                     fresh = true;
                     continue;
                 }
             };
+            let is_mine = |plan: &Plan| self.mine.lock().get(&plan.holder).is_some();
+            let mut plan = decision.plan;
+            if let Some(others) = plan.take_if(|plan| !is_mine(plan)) {
+                change.numbers -= others.next.len() as u64;
+            }
             // What it grants counts from its write, which is later than this.
             let sent = Moment::now();
             let written = self.store.commit(change.clone()).await?;
@@ -283,15 +348,27 @@ impl<S: Store> Shared<S> {
                 Committed::Mismatch(view) => {
                     since = sent;
                     scene = self.complete(view, names).await?;
+                    passes = self.passed(names);
                     fresh = true;
                     continue;
                 }
             };
             let wanted = |name: &Name| self.mine.lock().has(name);
-            let unseen = self.known.lock().wrote(&scene.view, &change, &done, wanted);
+            let (unseen, known) = {
+                let mut known = self.known.lock();
+                let unseen = known.wrote(&scene.view, &change, &done, wanted);
+                (unseen, names.iter().all(|name| known.has(name)))
+            };
             for name in unseen {
                 drop(self.pokes.send(Poke::Look(name)));
             }
+            for (at, append) in change.appends.iter().enumerate() {
+                // At once: whoever comes next may hand over to it.
+                self.mine.lock().queued(&append.id, change.seq_of(done.version, at));
+            }
+            // Nobody is behind somebody who is not known.
+            let plan = plan.filter(|_| known).map(|plan| plan.at(done.version));
+            self.wrote(names, &passes, plan, sent);
             self.deliver(decision.granted, decision.lost, done.version, sent);
             if decision.more {
                 self.tick(scene.all_names().cloned().collect());
@@ -299,6 +376,7 @@ impl<S: Store> Shared<S> {
             if first {
                 since = Moment::now();
                 scene = self.scene(names.to_vec()).await?;
+                passes = self.passed(names);
                 fresh = true;
                 continue;
             }
@@ -306,8 +384,6 @@ impl<S: Store> Shared<S> {
             let mut acted = acted(&scene, commands, decision.replies, done.version, since);
             for (at, append) in change.appends.iter().enumerate() {
                 let seq = change.seq_of(done.version, at);
-                // At once: whoever comes next may hand over to it.
-                self.mine.lock().queued(&append.id, seq);
                 for (acted, command) in acted.iter_mut().zip(commands) {
                     if matches!(command, Command::Acquire(ask) if ask.id == append.id) {
                         acted.seq = seq;
@@ -315,6 +391,39 @@ impl<S: Store> Shared<S> {
                 }
             }
             return Ok(acted);
+        }
+    }
+
+    /// These passes are written, and this is how it goes on, if it is one name.
+    fn wrote(&self, names: &[Name], passes: &[Vec<Pass>], plan: Option<Plan>, sent: Moment) {
+        let mut mine = self.mine.lock();
+        for (name, passes) in names.iter().zip(passes) {
+            mine.wrote(name, passes.len(), plan.clone(), sent);
+        }
+    }
+
+    /// What was passed on, on top of what the store has. If that had ended there, whoever has it has lost it.
+    fn pass(&self, scene: &mut Scene, name: &Name, passes: &[Pass]) {
+        passes.iter().for_each(|pass| scene.pass(pass));
+        let Some(last) = passes.last() else { return };
+        let holds = scene.holds(&last.ask.id);
+        if holds.is_some_and(|standing| standing.token == last.token) {
+            return;
+        }
+        let note = passes.iter().find_map(|pass| scene.note(&pass.from));
+        let cause = note.map_or(Lost::Expired, Note::as_lost);
+        let mut mine = self.mine.lock();
+        let Some(id) = mine.relays.broke(name) else { return };
+        match mine.get(&id) {
+            Some(Ours { state: State::Held, .. }) => {
+                mine.remove(&id);
+                drop(self.losses.send((id, cause)));
+            }
+            // It has not seen it yet.
+            Some(Ours { state: State::Waits(_, turn), .. }) => {
+                turn.send_modify(|call| *call = Call { grant: None, again: true });
+            }
+            Some(Ours { state: State::Asked, .. }) | None => {}
         }
     }
 
@@ -393,6 +502,7 @@ impl<S: Store> Shared<S> {
                 Ok(Err(_)) => Err(Failure::ended()),
                 Err(_) => Err(Failure::late()),
             };
+            self.mine.lock().relays.answered(&ask.id);
             let Acted { reply, since, seq, .. } = acted.map_err(Failure::into_lock_error)?;
             match reply {
                 Reply::Granted(grant) => return Ok(Granted { grant, since }),
@@ -406,17 +516,20 @@ impl<S: Store> Shared<S> {
                 Reply::Error(error) => return Err(LockError::Invalid(error.to_string())),
                 other => unreachable!("no lock is answered so: {other:?}"),
             }
-            if let Some(grant) = self.stand(&ask.id, &names, seq, end).await? {
+            if let Some(grant) = self.stand(&ask.id, &names, seq, end).await?
+                && self.mine.lock().takes(&ask.id)
+            {
                 return Ok(grant);
             }
             let left = end.saturating_duration_since(Instant::now());
             let wait_ms = (left.as_millis() as u64).min(ask.wait_ms);
             let again = Command::Acquire(Acquire { wait_ms, ..ask.clone() });
             // Not after a release: whoever gives up is behind this in the line, or this is not asked.
-            let mine = self.mine.lock();
+            let mut mine = self.mine.lock();
             if mine.get(&ask.id).is_none() {
                 return Err(LockError::Cancelled);
             }
+            mine.relays.asks(&ask.id);
             asked = self.submit(names.clone(), Some(again));
             drop(mine);
         }
@@ -431,13 +544,19 @@ impl<S: Store> Shared<S> {
         seq: u64,
         end: Instant,
     ) -> Result<Option<Granted>, LockError> {
-        let Some(turn) = self.mine.lock().queued(id, seq) else {
-            return Err(LockError::Cancelled);
+        let (turn, begun) = {
+            let mut mine = self.mine.lock();
+            let Some(turn) = mine.queued(id, seq) else {
+                return Err(LockError::Cancelled);
+            };
+            (turn, mine.has_begun())
         };
         let mut calls = turn.subscribe();
         // From here on only what this process knows of it can call it; it ends when that is gone.
         drop(turn);
-        drop(self.pokes.send(Poke::Waits));
+        if begun {
+            drop(self.pokes.send(Poke::Waits));
+        }
         let heard = calls.wait_for(|call| call.grant.is_some() || call.again);
         match tokio::time::timeout_at(end, heard).await {
             Ok(Ok(call)) if call.grant.is_some() => return Ok(call.grant.clone()),
@@ -455,6 +574,14 @@ impl<S: Store> Shared<S> {
         Ok(grant)
     }
 
+    /// Until what was passed on here is written: then others see it as it is.
+    async fn write_all(self: &Arc<Self>) {
+        let names = self.mine.lock().relays.unwritten();
+        for name in names {
+            drop(self.submit(vec![name], None).await);
+        }
+    }
+
     /// The names of a request that this process may not know.
     async fn find(&self, id: &RequestId) -> Result<Vec<Name>, Failure> {
         if let Some(ours) = self.mine.lock().get(id) {
@@ -470,6 +597,45 @@ impl<S: Store> Shared<S> {
     async fn command(self: &Arc<Self>, id: &RequestId, command: Command) -> Result<Acted, Failure> {
         let names = self.find(id).await?;
         self.submit(names, Some(command)).await.unwrap_or_else(|_| Err(Failure::ended()))
+    }
+}
+
+/// Work for all that are in a line, done by one of them: it saves a task. It goes on in a task of its own if
+/// that one goes away.
+struct Begun {
+    work: Option<Pending<()>>,
+    runtime: Handle,
+}
+
+impl Begun {
+    fn new<S: Store>(shared: &Arc<Shared<S>>, called: u64) -> Begun {
+        let (runtime, shared) = (shared.runtime.clone(), Arc::clone(shared));
+        let work = async move {
+            let next = shared.batch(called).await;
+            next.into_iter().for_each(|number| shared.start(number, true));
+        };
+        Begun { work: Some(Box::pin(work)), runtime }
+    }
+}
+
+impl Future for Begun {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let Some(work) = &mut self.work else { return Poll::Ready(()) };
+        let done = work.as_mut().poll(context);
+        if done.is_ready() {
+            self.work = None;
+        }
+        done
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        if let Some(work) = self.work.take() {
+            self.runtime.spawn(work);
+        }
     }
 }
 
@@ -498,10 +664,7 @@ fn acted(
 
 /// With the token that the write gave it.
 fn real(grant: Grant, version: u64) -> Grant {
-    match grant.token > FRESH {
-        true => Grant { token: version + (grant.token - FRESH - 1), ..grant },
-        false => grant,
-    }
+    Grant { token: format::real(grant.token, version), ..grant }
 }
 
 impl<S: Store> Strategy for Records<S> {
@@ -535,7 +698,16 @@ impl<S: Store> Strategy for Records<S> {
                 Ok(_) | Err(LockError::Unknown(_) | LockError::Cancelled) => {}
                 // A second one that asks under an id says nothing of the first.
                 Err(_) if known.is_some() => {}
-                Err(_) => drop(mine.remove(&id)),
+                Err(_) => {
+                    if let Some(ours) = mine.remove(&id)
+                        && mine.relays.has(&ours.names, &id)
+                    {
+                        // It came after all.
+                        let release = Command::Release(Target::Id(id.clone()));
+                        mine.pass(&id, &ours.names);
+                        drop(shared.submit(ours.names, Some(release)));
+                    }
+                }
             }
             drop(mine);
             granted
@@ -549,11 +721,21 @@ impl<S: Store> Strategy for Records<S> {
             let mut mine = shared.mine.lock();
             // Whoever waits for it here is to stop: its turn is dropped with it.
             let ours = mine.remove(&id);
-            ours.map(|ours| shared.submit(ours.names, Some(command.clone())))
+            mine.relays.answered(&id);
+            ours.map(|ours| {
+                mine.pass(&id, &ours.names);
+                let (asked, called) = shared.enter(ours.names, Some(command.clone()));
+                (asked, called.map(|called| Begun::new(&shared, called)))
+            })
         };
         Box::pin(async move {
             let acted = match ours {
-                Some(asked) => asked.await.unwrap_or_else(|_| Err(Failure::ended())),
+                Some((asked, begun)) => {
+                    if let Some(begun) = begun {
+                        begun.await;
+                    }
+                    asked.await.unwrap_or_else(|_| Err(Failure::ended()))
+                }
                 None => shared.command(&id, command).await,
             };
             match acted {
@@ -600,6 +782,7 @@ impl<S: Store> Strategy for Records<S> {
     fn list(&self, query: LocksQuery) -> Pending<Result<Vec<Entry>, ListError>> {
         let shared = Arc::clone(&self.0);
         Box::pin(async move {
+            shared.write_all().await;
             let view = shared.store.read_all().await;
             let view = view.map_err(|error| Failure::from(error).into_list_error())?;
             let now = view.now;
@@ -615,6 +798,7 @@ impl<S: Store> Strategy for Records<S> {
     fn revoke(&self, token: u64, reason: &str) -> Pending<Result<bool, ListError>> {
         let (shared, reason) = (Arc::clone(&self.0), reason.into());
         Box::pin(async move {
+            shared.write_all().await;
             let view = shared.store.read_all().await;
             let view = view.map_err(|error| Failure::from(error).into_list_error())?;
             let scene = Scene::new(view).map_err(|error| Failure::from(error).into_list_error())?;

@@ -2,8 +2,6 @@
 //! from that write's time, and neither is known beforehand: so it is written relative to them. A lease
 //! that a write sets anew counts from its time too.
 
-use std::collections::BTreeMap;
-
 use keylatch_table::{Cause, RequestId, Standing, StandingWait};
 
 use super::store::{Head, Holder, Waiter};
@@ -11,6 +9,11 @@ use crate::guard::Lost;
 
 /// Tokens and seqs above this are not known yet: they are the number of the write, and so many more.
 pub(super) const FRESH: u64 = 1 << 60;
+
+/// The token that the write of this version gave.
+pub(super) fn real(token: u64, version: u64) -> u64 {
+    if token > FRESH { version + (token - FRESH - 1) } else { token }
+}
 
 /// What a head says.
 #[derive(Clone, Debug, Default)]
@@ -50,21 +53,18 @@ fn bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// The bytes of a head, and its holders for a store with leases of its own. `before` is who held.
-pub(super) fn encode(
-    holders: &Holders,
-    before: &BTreeMap<RequestId, Standing>,
-    now: u64,
-) -> (Vec<u8>, Vec<Holder>) {
+pub(super) fn encode(holders: &Holders, before: &[Standing], now: u64) -> (Vec<u8>, Vec<Holder>) {
     let mut out = vec![VERSION];
     let mut list = Vec::with_capacity(holders.standings.len());
     out.extend_from_slice(&(holders.standings.len() as u32).to_le_bytes());
     for standing in &holders.standings {
         let mut standing = standing.clone();
         let left_ms = standing.deadline.map(|deadline| deadline.saturating_sub(now));
-        let same = |before: &Standing| before.token > 0 && before.deadline == standing.deadline;
+        let same =
+            |before: &&Standing| before.id == standing.id && before.deadline == standing.deadline;
         let how = if standing.token > FRESH {
             GRANTED
-        } else if before.get(&standing.id).is_some_and(same) {
+        } else if before.iter().any(|before| same(&before)) {
             AS_WRITTEN
         } else {
             LEASED

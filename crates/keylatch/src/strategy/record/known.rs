@@ -55,6 +55,10 @@ impl Known {
         (!scene.spans()).then_some(scene)
     }
 
+    pub(super) fn has(&self, name: &Name) -> bool {
+        self.names.contains_key(name)
+    }
+
     /// What was read.
     pub(super) fn read(&mut self, view: &View, is_wanted: impl Fn(&Name) -> bool) {
         let at = Moment::now();

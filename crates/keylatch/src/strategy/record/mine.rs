@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use keylatch_table::{Acquire, RequestId};
+use keylatch_table::{Acquire, Grant, RequestId};
 use tokio::sync::watch;
 
 use super::super::Granted;
+use super::relay::{Pass, Plan, Relays};
 use super::store::{Name, Stand};
+use crate::clock::Moment;
 
 #[derive(Default)]
 pub(super) struct Mine {
@@ -15,8 +17,12 @@ pub(super) struct Mine {
     names: HashMap<Name, usize>,
     /// How many of them wait there.
     waits: HashMap<Name, usize>,
+    /// On some name somebody has begun to wait where nobody did, and nobody has asked since.
+    begun: bool,
     /// Those who wait, by seq.
     seqs: HashMap<u64, RequestId>,
+    /// What goes from one of them to the next.
+    pub(super) relays: Relays,
 }
 
 #[derive(Clone)]
@@ -68,7 +74,9 @@ impl Mine {
         if let State::Waits(seq, _) = ours.state {
             self.seqs.insert(seq, ours.ask.id.clone());
             for name in &ours.names {
-                *self.waits.entry(name.clone()).or_default() += 1;
+                let waits = self.waits.entry(name.clone()).or_default();
+                *waits += 1;
+                self.begun |= *waits == 1;
             }
         }
         self.requests.insert(ours.ask.id.clone(), ours);
@@ -102,6 +110,53 @@ impl Mine {
         };
         self.set(id, State::Waits(seq, turn.clone()));
         Some(turn)
+    }
+
+    /// It holds what it was told of; not, if that is void by now.
+    pub(super) fn takes(&mut self, id: &RequestId) -> bool {
+        match self.get(id).map(|ours| &ours.state) {
+            Some(State::Waits(_, turn)) => {
+                turn.borrow().grant.is_some() && self.set(id, State::Held)
+            }
+            Some(State::Asked | State::Held) | None => true,
+        }
+    }
+
+    /// It has been given up by this one, which was on these names: if another one of ours is next, that one
+    /// holds now.
+    pub(super) fn pass(&mut self, from: &RequestId, names: &[Name]) {
+        let [name] = names else { return };
+        let requests = &self.requests;
+        let candidate = |id: &RequestId| match requests.get(id)? {
+            Ours { ask, state: State::Waits(seq, _), .. } => Some((ask.clone(), *seq)),
+            _ => None,
+        };
+        let Some((pass, since)) = self.relays.pass(name, from, candidate) else { return };
+        if let Some(Ours { state: State::Waits(_, turn), .. }) = requests.get(&pass.ask.id) {
+            let lease_ms = Some(pass.ask.lease_ms).filter(|ms| *ms > 0);
+            let grant = Grant { token: pass.token, lease_ms, waited_ms: 0 };
+            turn.send_modify(|call| call.grant = Some(Granted { grant, since }));
+        }
+    }
+
+    /// What was passed on there and is not written.
+    pub(super) fn to_write(&mut self, name: &Name) -> Vec<Pass> {
+        let requests = &self.requests;
+        self.relays.begin(name, |id| requests.contains_key(id))
+    }
+
+    /// So many passes are written, and this is what there is now.
+    pub(super) fn wrote(&mut self, name: &Name, passes: usize, plan: Option<Plan>, sent: Moment) {
+        self.relays.wrote(name, passes, plan, sent);
+        // It may have been given up meanwhile, when nobody was known to be next.
+        if let Some(holder) = self.relays.free(name).cloned() {
+            self.pass(&holder, std::slice::from_ref(name));
+        }
+    }
+
+    /// Whether somebody has begun to wait where nobody did. Asked once.
+    pub(super) fn has_begun(&mut self) -> bool {
+        std::mem::take(&mut self.begun)
     }
 
     /// Names that somebody waits on.

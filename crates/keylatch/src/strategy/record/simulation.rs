@@ -24,8 +24,8 @@ use super::super::{Pending, Strategy};
 use super::driver::Records;
 use super::format;
 use super::store::{
-    Change, Committed, Done, Expect, Found, Head, Name, Record, Stand, Store, StoreError, Told,
-    View, Waiter, Write,
+    Change, Committed, Done, Expect, Found, Head, Name, NameChange, Record, Stand, Store,
+    StoreError, Told, View, Waiter, Write,
 };
 
 /// What is left out on purpose, to see the checks catch it.
@@ -46,6 +46,8 @@ enum Sabotage {
     OwnCounter,
     /// Nobody is told of anything, and those who wait show no sign of life.
     Silence,
+    /// Only one number is taken, however many are wanted (rule 10).
+    OneNumber,
 }
 
 struct World {
@@ -68,6 +70,8 @@ struct State {
     tokens: BTreeMap<Name, u64>,
     commits: u64,
     mismatches: u64,
+    /// How many held before it was written.
+    early: u64,
 }
 
 #[derive(Clone, Default)]
@@ -129,8 +133,12 @@ impl World {
 
     fn commit(&self, client: &str, change: &Change) -> Committed {
         let mut state = self.state.lock();
-        // One that a command is about may be on two names.
-        let removed: usize = change.names.values().map(|one| one.remove.len()).sum();
+        // One that a command is about may be on two names; its own, who have had what they waited for or
+        // have given up, may be any number.
+        let others = |one: &NameChange| {
+            one.remove.iter().filter(|stand| !stand.id.to_string().starts_with(client)).count()
+        };
+        let removed: usize = change.names.values().map(others).sum();
         assert!(removed <= self.most_removed.max(2), "too many leave: {change:?}");
         if !self.fits(&state, change) {
             state.mismatches += 1;
@@ -142,7 +150,10 @@ impl World {
         }
         let now = self.now();
         let mut version = state.counter + 1;
-        state.counter += change.all_numbers();
+        state.counter += match self.sabotage {
+            Sabotage::OneNumber => 1 + change.appends.len() as u64,
+            _ => change.all_numbers(),
+        };
         let mut found = BTreeMap::new();
         let mut messages = Vec::new();
         for (name, one) in &change.names {
@@ -258,6 +269,40 @@ impl World {
             }
         }
     }
+}
+
+impl World {
+    /// Whoever holds and still stands in the queue, because that is not written yet, has passed no other
+    /// client's that lives.
+    fn passes_nobody(&self, id: &RequestId, wants: &[Part]) {
+        let (now, client) = (self.now(), client_of(id));
+        let mut state = self.state.lock();
+        let mut early = false;
+        for (name, entry) in &state.names {
+            let Some(place) = entry.queue.iter().position(|(one, _)| one == id) else { continue };
+            let holders = entry.head.as_ref().and_then(|head| format::decode(head, now));
+            let holders = holders.map_or(Vec::new(), |holders| holders.standings);
+            if holders.iter().any(|holder| holder.id == *id) {
+                // It stands there by an append that came late.
+                continue;
+            }
+            early = true;
+            for (ahead, waiter) in &entry.queue[..place] {
+                let standing = format::decode_waiter(waiter, 0).expect("a waiter");
+                let passed = standing.deadline.is_some_and(|end| end > now + 500)
+                    && client_of(ahead) != client
+                    && !holders.iter().any(|holder| holder.id == *ahead)
+                    && conflict(&parts(&standing), wants);
+                assert!(!passed, "{id} passes {ahead} on {name}");
+            }
+        }
+        state.early += u64::from(early);
+    }
+}
+
+/// The first part of an id.
+fn client_of(id: &RequestId) -> String {
+    id.to_string().split_once('-').expect("a client and more").0.to_string()
 }
 
 fn parts(standing: &Standing) -> Vec<Part> {
@@ -386,7 +431,7 @@ impl Store for Way {
 
 /// Who believes that it holds what, until when.
 #[derive(Default)]
-struct Beliefs(Mutex<Vec<Belief>>);
+struct Beliefs(Mutex<Vec<Belief>>, Mutex<Vec<(Vec<Part>, u64)>>);
 
 struct Belief {
     id: RequestId,
@@ -395,13 +440,21 @@ struct Belief {
 }
 
 impl Beliefs {
-    fn begin(&self, id: &RequestId, parts: &[Part], ends: Instant) {
+    fn begin(&self, world: &World, ask: &Acquire, token: u64, ends: Instant) {
+        let (id, parts) = (&ask.id, &ask.parts().cloned().collect::<Vec<_>>());
         let mut beliefs = self.0.lock();
         let now = Instant::now();
         if ends <= now {
             // The answer came after the lease, and says so.
             return;
         }
+        world.passes_nobody(id, parts);
+        let mut tokens = self.1.lock();
+        for (earlier, other) in tokens.iter() {
+            let fenced = !conflict(earlier, parts) || token > *other;
+            assert!(fenced, "{id} has {token}, which is not larger than {other}");
+        }
+        tokens.push((parts.clone(), token));
         for other in beliefs.iter().filter(|other| other.ends > now) {
             let conflicts = other.id != *id && conflict(&other.parts, parts);
             assert!(!conflicts, "both {} and {id} believe that they hold {parts:?}", other.id);
@@ -409,16 +462,20 @@ impl Beliefs {
         if std::env::var_os("KEYLATCH_TRACE").is_some() {
             eprintln!("{id} believes for {:?}", ends - now);
         }
-        beliefs.push(Belief { id: id.clone(), parts: parts.to_vec(), ends });
+        beliefs.push(Belief { id: id.clone(), parts: parts.clone(), ends });
     }
 
     fn end(&self, id: &RequestId) {
         self.0.lock().retain(|belief| belief.id != *id);
     }
+
+    fn end_of(&self, client: &str) {
+        self.0.lock().retain(|belief| !belief.id.to_string().starts_with(client));
+    }
 }
 
-/// What one client asks for next.
-fn ask(random: &mut StdRng, id: RequestId) -> Acquire {
+/// What one client asks for next; `plain` is what most people want.
+fn ask(random: &mut StdRng, id: RequestId, plain: bool) -> Acquire {
     let resource = |random: &mut StdRng, name: &str| {
         let field = match random.random_range(0..4) {
             0 => ANY,
@@ -432,6 +489,12 @@ fn ask(random: &mut StdRng, id: RequestId) -> Acquire {
         }
     };
     let names = ["k", "k", "k", "m", "n"];
+    if plain && random.random_range(0..5) > 0 {
+        let mut ask = Acquire::new(id, resource(random, "k"), Party::client("client"));
+        ask.wait_ms = [50, 5_000, 600_000, 600_000][random.random_range(0..4)];
+        ask.lease_ms = 2_500;
+        return ask;
+    }
     let first = names[random.random_range(0..names.len())];
     let mut ask = Acquire::new(id, resource(random, first), Party::client("client"));
     let mode = if random.random_range(0..2) == 0 { Mode::Shared } else { Mode::Exclusive };
@@ -445,50 +508,83 @@ fn ask(random: &mut StdRng, id: RequestId) -> Acquire {
     ask
 }
 
+/// What all tasks of a client have.
+#[derive(Clone)]
+struct Client {
+    world: Arc<World>,
+    beliefs: Arc<Beliefs>,
+    number: u64,
+    way: Way,
+    records: Arc<Records<Way>>,
+    /// Most want one key, alone.
+    plain: bool,
+}
+
 async fn client(world: Arc<World>, beliefs: Arc<Beliefs>, number: u64, seed: u64, rounds: u64) {
     let mut random = StdRng::seed_from_u64(seed ^ (number << 32));
     let way = Way::new(&world, number);
     let (losses, _lost) = mpsc::unbounded_channel();
-    let records = Records::new(way.clone(), losses);
-    for round in 0..rounds {
-        let id = RequestId::new(&format!("client{number}-{round}"));
-        let ask = ask(&mut random, id.clone());
-        let (parts, lease) = (ask.parts().cloned().collect::<Vec<_>>(), ask.lease_ms);
-        let wanted = records.acquire(ask);
-        // Some give up, as their callers do.
-        let patience = Duration::from_millis(random.random_range(0..20_000));
-        let gives_up = random.random_range(0..10) == 0;
-        let granted = if gives_up {
-            let Ok(granted) = tokio::time::timeout(patience, wanted).await else {
-                records.release(&id).await;
-                continue;
-            };
-            granted
-        } else {
-            wanted.await
-        };
-        let Ok(granted) = granted else {
-            records.release(&id).await;
-            continue;
-        };
-        let waited = granted.grant.waited_ms + granted.grant.lease_ms.unwrap_or(lease);
-        let left = granted.since.after(Duration::from_millis(waited)).left().mul_f64(0.99);
-        beliefs.begin(&id, &parts, Instant::now() + left);
-        if world.below(100) < 3 && world.faults.load(Ordering::SeqCst) > 0 {
-            // It dies. What it holds is believed by nobody; its place in queues and its lease end.
-            way.dead.store(true, Ordering::SeqCst);
-            beliefs.end(&id);
+    let records = Arc::new(Records::new(way.clone(), losses));
+    let plain = seed / 4 % 2 == 0;
+    let client = Client { world, beliefs: Arc::clone(&beliefs), number, way, records, plain };
+    let count = if plain { random.random_range(1..5) } else { 1 };
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..count {
+        let random = StdRng::seed_from_u64(random.random());
+        tasks.spawn(client.clone().run(task, random, rounds));
+    }
+    while let Some(done) = tasks.join_next().await {
+        if !done.expect("a check failed") {
+            // It dies. What it holds is believed by nobody; its places in queues and its leases end.
+            client.way.dead.store(true, Ordering::SeqCst);
+            beliefs.end_of(&format!("client{number}-"));
             return;
         }
-        let hold = if random.random_range(0..10) == 0 { lease * 2 } else { 30 };
-        sleep(Duration::from_millis(random.random_range(0..hold))).await;
-        beliefs.end(&id);
-        records.release(&id).await;
     }
 }
 
-/// One run; how many commits and mismatches.
-fn run(seed: u64, sabotage: Sabotage) -> (u64, u64) {
+impl Client {
+    /// One of several tasks of a client; false if the client dies.
+    async fn run(self, task: u64, mut random: StdRng, rounds: u64) -> bool {
+        let Client { world, beliefs, number, records, plain, .. } = self;
+        for round in 0..rounds {
+            let id = RequestId::new(&format!("client{number}-{task}-{round}"));
+            let ask = ask(&mut random, id.clone(), plain);
+            let lease = ask.lease_ms;
+            let wanted = records.acquire(ask.clone());
+            // Some give up, as their callers do.
+            let patience = Duration::from_millis(random.random_range(0..20_000));
+            let gives_up = random.random_range(0..10) == 0;
+            let granted = if gives_up {
+                let Ok(granted) = tokio::time::timeout(patience, wanted).await else {
+                    records.release(&id).await;
+                    continue;
+                };
+                granted
+            } else {
+                wanted.await
+            };
+            let Ok(granted) = granted else {
+                records.release(&id).await;
+                continue;
+            };
+            let waited = granted.grant.waited_ms + granted.grant.lease_ms.unwrap_or(lease);
+            let left = granted.since.after(Duration::from_millis(waited)).left().mul_f64(0.99);
+            beliefs.begin(&world, &ask, granted.grant.token, Instant::now() + left);
+            if world.below(100) < 3 && world.faults.load(Ordering::SeqCst) > 0 {
+                return false;
+            }
+            let hold = if random.random_range(0..10) == 0 { lease * 2 } else { 30 };
+            sleep(Duration::from_millis(random.random_range(0..hold))).await;
+            beliefs.end(&id);
+            records.release(&id).await;
+        }
+        true
+    }
+}
+
+/// One run; how many commits and mismatches, and how many held before it was written.
+fn run(seed: u64, sabotage: Sabotage) -> (u64, u64, u64) {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     runtime.unwrap().block_on(async {
@@ -537,7 +633,7 @@ fn run(seed: u64, sabotage: Sabotage) -> (u64, u64) {
         }
         let state = world.state.lock();
         assert!(state.names.is_empty(), "something stays behind: {:?}", state.names.keys());
-        (state.commits, state.mismatches)
+        (state.commits, state.mismatches, state.early)
     })
 }
 
@@ -563,11 +659,18 @@ fn nobody_is_wronged() {
     assert_eq!(seeds(0..count.unwrap_or(300), Sabotage::None), None);
 }
 
+/// What is passed on inside of a process is among what is simulated.
+#[test]
+fn some_hold_before_it_is_written() {
+    let early: u64 = (0..20).map(|seed| run(seed, Sabotage::None).2).sum();
+    assert!(early > 20, "{early} in 20 runs");
+}
+
 /// The checks catch what they are there for.
 #[test]
 fn each_rule_is_needed() {
-    use Sabotage::{LastSeq, OwnCounter, Versions};
-    for sabotage in [Versions, LastSeq, OwnCounter] {
+    use Sabotage::{LastSeq, OneNumber, OwnCounter, Versions};
+    for sabotage in [Versions, LastSeq, OwnCounter, OneNumber] {
         assert!(seeds(0..3_000, sabotage).is_some(), "{sabotage:?} is not noticed");
     }
 }

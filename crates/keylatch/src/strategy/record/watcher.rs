@@ -128,7 +128,8 @@ impl<S: Store> Shared<S> {
                     }
                     known.outdated(&name, version);
                 }
-                let mine = self.mine.lock();
+                let mut mine = self.mine.lock();
+                mine.relays.stop(&name);
                 for seq in removed {
                     if let Some(turn) = mine.waiter(seq) {
                         call(turn);
@@ -145,7 +146,9 @@ impl<S: Store> Shared<S> {
             }
             Told::Anything => {
                 self.known.lock().forget_all();
-                due.extend(self.mine.lock().names().cloned());
+                let mut mine = self.mine.lock();
+                mine.relays.stop_all();
+                due.extend(mine.names().cloned());
             }
         }
     }

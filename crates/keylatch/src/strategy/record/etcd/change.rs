@@ -101,7 +101,7 @@ pub(super) fn is_small(change: &Change) -> bool {
     let names: usize = change.names.values().map(one).sum();
     let bytes: usize = change.appends.iter().map(|append| append.bytes.len()).sum();
     let appends: usize = change.appends.iter().map(|append| append.to.len()).sum();
-    names + appends + bytes / 512 <= SMALL && change.numbers <= SMALL as u64
+    names + appends + bytes / 512 <= SMALL
 }
 
 pub(super) fn compose(ground: &Ground<'_>, change: &Change) -> Result<Composed, String> {
@@ -206,7 +206,9 @@ fn tell(parts: &mut Parts, ground: &Ground<'_>, number: usize, name: &Name, one:
     let removed: Vec<u64> = one.remove.iter().map(|stand| stand.seq).collect();
     let told = value::told(name, &removed, Why::Change { index: ground.index });
     let told = Op::put(keys.told(ground.slot(number)), told, 0);
-    if one.tell || !one.remove.is_empty() {
+    if let (false, Some(seq)) = (one.tell, one.own_up_to) {
+        parts.tells.push(if_somebody_is_behind(ground, name, seq, told));
+    } else if one.tell || !one.remove.is_empty() {
         parts.writes.push(told);
     } else if !nobody_waits(base, one) {
         parts.tells.push(if_somebody_waits(keys, name, told));
@@ -217,6 +219,13 @@ fn tell(parts: &mut Parts, ground: &Ground<'_>, number: usize, name: &Name, one:
 pub(super) fn if_somebody_waits(keys: &Keys, name: &str, op: Op) -> Op {
     let compare = vec![Compare::some_in(keys.waits(name))];
     Op::txn(TxnRequest { compare, success: vec![op], failure: Vec::new() })
+}
+
+/// Done only if somebody stands in this queue behind the one with this seq.
+fn if_somebody_is_behind(ground: &Ground<'_>, name: &str, seq: u64, op: Op) -> Op {
+    let (revision, _) = ground.base.revision(seq).unwrap_or_default();
+    let compare = vec![Compare::all_before(ground.keys.waits(name), revision + 1)];
+    Op::txn(TxnRequest { compare, success: Vec::new(), failure: vec![op] })
 }
 
 fn write(parts: &mut Parts, ground: &Ground<'_>, name: &str, one: &NameChange) {

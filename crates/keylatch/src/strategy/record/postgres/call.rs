@@ -10,7 +10,7 @@ use super::super::store::{
 };
 
 const COMMIT: &str = "CALL keylatch.commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, \
-    $15, $16, $17, $18, $19, $20, \
+    $15, $16, $17, $18, $19, $20, $21, \
     NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)";
 
 /// The arguments, named as there.
@@ -29,6 +29,7 @@ pub(super) struct Call<'a> {
     n_bytes: Vec<Option<&'a [u8]>>,
     n_keep_ms: Vec<Option<i64>>,
     n_tell: Vec<bool>,
+    n_own: Vec<i64>,
     n_removes: Vec<i32>,
     r_seq: Vec<i64>,
     r_id: Vec<Vec<u8>>,
@@ -65,6 +66,7 @@ impl<'a> Call<'a> {
             self.n_bytes.push(bytes);
             self.n_keep_ms.push(keep_ms);
             self.n_tell.push(one.tell);
+            self.n_own.push(one.own_up_to.unwrap_or(0).cast_signed());
             self.n_removes.push(count(one.remove.len()));
             for stand in &one.remove {
                 self.r_seq.push(stand.seq.cast_signed());
@@ -90,7 +92,7 @@ impl<'a> Call<'a> {
         COMMIT
     }
 
-    pub(super) fn params(&self) -> [(&(dyn ToSql + Sync), Type); 20] {
+    pub(super) fn params(&self) -> [(&(dyn ToSql + Sync), Type); 21] {
         [
             (&self.locks, Type::INT4_ARRAY),
             (&self.c_numbers, Type::INT8_ARRAY),
@@ -104,6 +106,7 @@ impl<'a> Call<'a> {
             (&self.n_bytes, Type::BYTEA_ARRAY),
             (&self.n_keep_ms, Type::INT8_ARRAY),
             (&self.n_tell, Type::BOOL_ARRAY),
+            (&self.n_own, Type::INT8_ARRAY),
             (&self.n_removes, Type::INT4_ARRAY),
             (&self.r_seq, Type::INT8_ARRAY),
             (&self.r_id, Type::BYTEA_ARRAY),

@@ -160,7 +160,7 @@ END $$;
 -- the order of the changes; t_ to which n_ it goes, in the order of the waiters.
 --
 -- n_expect: -1 neither head nor queue, 0 a head, else its version. n_last: no larger seq is there, if not null.
--- n_write: 0 keep, 1 put, 2 delete.
+-- n_write: 0 keep, 1 put, 2 delete. n_own: if no larger seq is there, nobody has to be told who is not told anyway.
 --
 -- It is a procedure because it commits before it tells: NOTIFY has one lock for all databases, which is
 -- held until the disk has synced what is committed with it.
@@ -168,7 +168,7 @@ CREATE PROCEDURE keylatch.commit(
     locks integer[],
     c_numbers bigint[], c_names integer[], c_appends integer[], c_durable boolean[],
     n_name bytea[], n_expect bigint[], n_last bigint[], n_write smallint[], n_bytes bytea[],
-    n_keep_ms bigint[], n_tell boolean[], n_removes integer[],
+    n_keep_ms bigint[], n_tell boolean[], n_own bigint[], n_removes integer[],
     r_seq bigint[], r_id bytea[],
     a_id bytea[], a_bytes bytea[], a_live_ms bigint[], a_names integer[],
     t_n integer[],
@@ -279,7 +279,7 @@ BEGIN
                 DELETE FROM keylatch.waiters w
                     WHERE w.name = n_name[i] AND w.seq = ANY (r_seq[r_from[i]:r_to[i]]);
             END IF;
-            IF n_tell[i] OR (found_last[i] > 0 AND (n_write[i] <> 0 OR n_removes[i] > 0)) THEN
+            IF n_tell[i] OR (found_last[i] > n_own[i] AND (n_write[i] <> 0 OR n_removes[i] > 0)) THEN
                 tells := tells || (drawn || ' ' || array_to_string(r_seq[r_from[i]:r_to[i]], ',') || ' '
                     || encode(n_name[i], 'hex'));
             END IF;

@@ -16,56 +16,70 @@ local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local names, at, fits, dirty = {}, 4, true, false
 
+-- Not all at once: there is a limit to the arguments of a call.
+local function in_parts(list, what)
+  for from = 1, #list, 1000 do what(from, math.min(from + 999, #list)) end
+end
+
 for number, key in ipairs(KEYS) do
-  local one = { key = key, wait = 'keylatch:wait:' .. string.sub(key, 15), write = ARGV[at + 2],
-    keep = ARGV[at + 3], tell = ARGV[at + 4] == '1', own = tonumber(ARGV[at + 5]), bytes = ARGV[at + 6], version = '0', count = 0,
-    last = 0, removed = {}, gone = {} }
+  local one = { key = key, wait = 'keylatch:wait:' .. string.sub(key, 15), expect = ARGV[at],
+    seen = tonumber(ARGV[at + 1]), write = ARGV[at + 2], keep = ARGV[at + 3], tell = ARGV[at + 4] == '1',
+    own = tonumber(ARGV[at + 5]), bytes = ARGV[at + 6], version = '0', count = 0, last = 0, removed = {},
+    gone = {}, ask = { 'q' } }
   names[number] = one
-  local head = call('GET', key)
-  if head then
-    one.version = string.match(head, '^.(%d+)')
-    one.waits = string.byte(head) == 119
-    local queue = one.waits and call('HGET', one.wait, 'q')
-    if queue then
-      local count, last = string.match(queue, '^(%d+) (%d+)$')
-      one.count, one.last = tonumber(count), tonumber(last)
-    end
-  end
-  one.before = one.last
-  local expect, seen = ARGV[at], tonumber(ARGV[at + 1])
-  if expect == 'a' then
-    fits = fits and one.version == '0' and one.count == 0
-  elseif expect == 't' then
-    fits = fits and one.version ~= '0'
-  else
-    fits = fits and one.version == expect
-  end
-  fits = fits and (seen < 0 or one.last <= seen)
   local removes = tonumber(ARGV[at + 7])
   at = at + 8
-  for _ = 1, removes do
-    local id, seq = ARGV[at], ARGV[at + 1]
+  for place = 1, removes do
+    local field, seq = 'w:' .. ARGV[at], ARGV[at + 1]
     at = at + 2
-    local waiter = one.count > 0 and call('HGET', one.wait, 'w:' .. id)
-    fits = fits and waiter and string.match(waiter, '^%d+') == seq
-    one.removed[#one.removed + 1] = seq
-    one.gone[#one.gone + 1] = id
-    one.gone[id] = true
-    if tonumber(seq) == one.last then one.last_gone = true end
+    one.removed[place], one.gone[place], one.ask[place + 1] = seq, field, field
+    one.gone[field] = true
   end
 end
 local appends = {}
 for number = 1, tonumber(ARGV[3]) do
-  local append = { id = ARGV[at], live = ARGV[at + 1], bytes = ARGV[at + 2], to = {} }
+  local append = { field = 'w:' .. ARGV[at], live = ARGV[at + 1], bytes = ARGV[at + 2], to = {} }
   for step = 1, tonumber(ARGV[at + 3]) do
     local one = names[tonumber(ARGV[at + 3 + step])]
     append.to[step] = one
-    if one.count > 0 and not one.gone[append.id] then
-      fits = fits and call('HEXISTS', one.wait, 'w:' .. append.id) == 0
-    end
+    if not one.gone[append.field] then one.ask[#one.ask + 1] = append.field end
   end
   at = at + 4 + #append.to
   appends[number] = append
+end
+
+for _, one in ipairs(names) do
+  local head, found = call('GET', one.key), {}
+  if head then
+    one.version = string.match(head, '^.(%d+)')
+    one.waits = string.byte(head) == 119
+    if one.waits then
+      in_parts(one.ask, function(from, to)
+        local some = call('HMGET', one.wait, unpack(one.ask, from, to))
+        for place = from, to do found[place] = some[place - from + 1] end
+      end)
+    end
+    if found[1] then
+      local count, last = string.match(found[1], '^(%d+) (%d+)$')
+      one.count, one.last = tonumber(count), tonumber(last)
+    end
+  end
+  one.before = one.last
+  if one.expect == 'a' then
+    fits = fits and one.version == '0' and one.count == 0
+  elseif one.expect == 't' then
+    fits = fits and one.version ~= '0'
+  else
+    fits = fits and one.version == one.expect
+  end
+  fits = fits and (one.seen < 0 or one.last <= one.seen)
+  for place, seq in ipairs(one.removed) do
+    local waiter = found[place + 1]
+    fits = fits and waiter and string.find(waiter, seq .. ' ', 1, true) == 1
+    if tonumber(seq) == one.last then one.last_gone = true end
+  end
+  -- Nobody stands there twice.
+  for place = #one.removed + 2, #one.ask do fits = fits and not found[place] end
 end
 if not fits then
   local found = { time[1], time[2] }
@@ -79,10 +93,10 @@ end
 -- What frees or prolongs something comes first: a Redis whose memory is full lets a script pass once it has
 -- written something that needs none.
 for _, one in ipairs(names) do
-  for _, id in ipairs(one.gone) do
-    call('HDEL', one.wait, 'w:' .. id)
+  in_parts(one.gone, function(from, to)
+    call('HDEL', one.wait, unpack(one.gone, from, to))
     dirty = true
-  end
+  end)
   if not dirty and one.write ~= 'k' and one.version ~= '0' then
     call('PERSIST', one.key)
     dirty = true
@@ -103,7 +117,7 @@ for number, append in ipairs(appends) do
   local waiter = string.format('%d', seq) .. at_time .. string.format('%d ', alive) .. append.bytes
   for _, one in ipairs(append.to) do
     local fields = one.fields or {}
-    fields[#fields + 1] = 'w:' .. append.id
+    fields[#fields + 1] = append.field
     fields[#fields + 1] = waiter
     one.count, one.last, one.fields = one.count + 1, seq, fields
     one.alive = math.max(one.alive or 0, alive)
@@ -128,10 +142,7 @@ for number, one in ipairs(names) do
     local fields = one.fields or {}
     fields[#fields + 1] = 'q'
     fields[#fields + 1] = string.format('%d %d', one.count, one.last)
-    -- Not all at once: there is a limit to the arguments of a call.
-    for from = 1, #fields, 1000 do
-      call('HSET', one.wait, unpack(fields, from, math.min(from + 999, #fields)))
-    end
+    in_parts(fields, function(from, to) call('HSET', one.wait, unpack(fields, from, to)) end)
     if one.fields then
       local ends = string.format('%d', one.alive + 1000)
       -- One that was there has an end already, perhaps a later one.
