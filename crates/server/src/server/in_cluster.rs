@@ -27,7 +27,7 @@ struct Flight {
 /// few. So the next one waits for those who are about to ask, as long as they keep coming.
 #[derive(Default)]
 struct Gathering {
-    /// As many as that make a batch.
+    /// As many as that make a batch: those who were answered, and those who had asked meanwhile.
     enough: usize,
     /// Until then, whoever comes.
     until: Option<Instant>,
@@ -43,7 +43,7 @@ const COMING: Duration = Duration::from_micros(70);
 impl Gathering {
     /// So many have been answered.
     fn begin(&mut self, answered: usize) {
-        *self = Gathering { enough: answered * 3 / 4, until: None, last: (0, None) };
+        *self = Gathering { enough: answered, until: None, last: (0, None) };
     }
 
     /// Whether so many wait for more.
@@ -137,11 +137,12 @@ impl Serving {
         let full = desk.is_full();
         if full != self.turns.full {
             self.turns.full = full;
-            match full {
-                true => tracing::error!(
+            if full {
+                tracing::error!(
                     "the disk of the log is full at the leader: no new locks until there is room"
-                ),
-                false => tracing::info!("there is room on the disk of the log again"),
+                );
+            } else {
+                tracing::info!("there is room on the disk of the log again");
             }
         }
         if full && asked.elapsed() >= STALL && !self.turns.has_batch() {
