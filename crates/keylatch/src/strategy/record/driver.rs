@@ -23,7 +23,7 @@ use super::known::Known;
 use super::line::Line;
 use super::mine::{Call, Mine, Ours, State};
 use super::relay::{Pass, Plan};
-use super::store::{Change, Committed, Name, Store, StoreError, View};
+use super::store::{Change, Committed, Done, Name, Store, StoreError, View};
 use super::tasks::Tasks;
 use super::watcher::{self, Poke};
 use crate::clock::Moment;
@@ -353,19 +353,7 @@ impl<S: Store> Shared<S> {
                     continue;
                 }
             };
-            let wanted = |name: &Name| self.mine.lock().has(name);
-            let (unseen, known) = {
-                let mut known = self.known.lock();
-                let unseen = known.wrote(&scene.view, &change, &done, wanted);
-                (unseen, names.iter().all(|name| known.has(name)))
-            };
-            for name in unseen {
-                drop(self.pokes.send(Poke::Look(name)));
-            }
-            for (at, append) in change.appends.iter().enumerate() {
-                // At once: whoever comes next may hand over to it.
-                self.mine.lock().queued(&append.id, change.seq_of(done.version, at));
-            }
+            let known = self.learn(names, &scene.view, &change, &done);
             // Nobody is behind somebody who is not known.
             let plan = plan.filter(|_| known).map(|plan| plan.at(done.version));
             self.wrote(names, &passes, plan, sent);
@@ -392,6 +380,24 @@ impl<S: Store> Shared<S> {
             }
             return Ok(acted);
         }
+    }
+
+    /// What is known by what was written. Whether that is all of these names.
+    fn learn(&self, names: &[Name], before: &View, change: &Change, done: &Done) -> bool {
+        let wanted = |name: &Name| self.mine.lock().has(name);
+        let (unseen, known) = {
+            let mut known = self.known.lock();
+            let unseen = known.wrote(before, change, done, wanted);
+            (unseen, names.iter().all(|name| known.has(name)))
+        };
+        for name in unseen {
+            drop(self.pokes.send(Poke::Look(name)));
+        }
+        for (at, append) in change.appends.iter().enumerate() {
+            // At once: whoever comes next may hand over to it.
+            self.mine.lock().queued(&append.id, change.seq_of(done.version, at));
+        }
+        known
     }
 
     /// These passes are written, and this is how it goes on, if it is one name.

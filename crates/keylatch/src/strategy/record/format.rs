@@ -61,10 +61,10 @@ pub(super) fn encode(holders: &Holders, before: &[Standing], now: u64) -> (Vec<u
         let mut standing = standing.clone();
         let left_ms = standing.deadline.map(|deadline| deadline.saturating_sub(now));
         let same =
-            |before: &&Standing| before.id == standing.id && before.deadline == standing.deadline;
+            |before: &Standing| before.id == standing.id && before.deadline == standing.deadline;
         let how = if standing.token > FRESH {
             GRANTED
-        } else if before.iter().any(|before| same(&before)) {
+        } else if before.iter().any(same) {
             AS_WRITTEN
         } else {
             LEASED
