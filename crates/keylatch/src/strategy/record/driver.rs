@@ -240,7 +240,7 @@ impl<S: Store> Shared<S> {
     /// What was passed on between requests of this process and is not written, for each of these names.
     fn passed(&self, names: &[Name]) -> Vec<Vec<Pass>> {
         let mut mine = self.mine.lock();
-        names.iter().map(|name| mine.to_write(name)).collect()
+        names.iter().map(|name| mine.unwritten(name)).collect()
     }
 
     /// Lets the table decide, and writes what follows, until nobody got in between.
@@ -260,7 +260,9 @@ impl<S: Store> Shared<S> {
                     tracing::debug!(error.text, "the store is asked again");
                     repeated |= error.unknown;
                     self.known.lock().forget(names);
-                    names.iter().for_each(|name| self.mine.lock().relays.stop(name));
+                    for name in names {
+                        self.mine.lock().relays.stop(name);
+                    }
                     if error.unknown {
                         // Somebody here may have been granted by it, and nobody else tells.
                         for name in names {
@@ -356,7 +358,7 @@ impl<S: Store> Shared<S> {
             let known = self.learn(names, &scene.view, &change, &done);
             // Nobody is behind somebody who is not known.
             let plan = plan.filter(|_| known).map(|plan| plan.at(done.version));
-            self.wrote(names, &passes, plan, sent);
+            self.wrote(names, &passes, plan.as_ref(), sent);
             self.deliver(decision.granted, decision.lost, done.version, sent);
             if decision.more {
                 self.tick(scene.all_names().cloned().collect());
@@ -401,16 +403,18 @@ impl<S: Store> Shared<S> {
     }
 
     /// These passes are written, and this is how it goes on, if it is one name.
-    fn wrote(&self, names: &[Name], passes: &[Vec<Pass>], plan: Option<Plan>, sent: Moment) {
+    fn wrote(&self, names: &[Name], passes: &[Vec<Pass>], plan: Option<&Plan>, sent: Moment) {
         let mut mine = self.mine.lock();
         for (name, passes) in names.iter().zip(passes) {
-            mine.wrote(name, passes.len(), plan.clone(), sent);
+            mine.wrote(name, passes.len(), plan.cloned(), sent);
         }
     }
 
     /// What was passed on, on top of what the store has. If that had ended there, whoever has it has lost it.
     fn pass(&self, scene: &mut Scene, name: &Name, passes: &[Pass]) {
-        passes.iter().for_each(|pass| scene.pass(pass));
+        for pass in passes {
+            scene.pass(pass);
+        }
         let Some(last) = passes.last() else { return };
         let holds = scene.holds(&last.ask.id);
         if holds.is_some_and(|standing| standing.token == last.token) {
@@ -452,7 +456,7 @@ impl<S: Store> Shared<S> {
         let mut mine = self.mine.lock();
         for (id, grant) in granted {
             if let Some(Ours { state: State::Waits(_, turn), .. }) = mine.get(&id) {
-                let grant = Granted { grant: real(grant, version), since };
+                let grant = Granted { grant: real(&grant, version), since };
                 turn.send_modify(|call| call.grant = Some(grant));
             }
         }
@@ -618,7 +622,9 @@ impl Begun {
         let (runtime, shared) = (shared.runtime.clone(), Arc::clone(shared));
         let work = async move {
             let next = shared.batch(called).await;
-            next.into_iter().for_each(|number| shared.start(number, true));
+            for number in next {
+                shared.start(number, true);
+            }
         };
         Begun { work: Some(Box::pin(work)), runtime }
     }
@@ -655,8 +661,8 @@ fn acted(
 ) -> Vec<Acted> {
     let acted = replies.into_iter().zip(commands).map(|(reply, command)| {
         let reply = match reply {
-            Reply::Granted(grant) => Reply::Granted(real(grant, version)),
-            Reply::Promoted(grant) => Reply::Promoted(real(grant, version)),
+            Reply::Granted(grant) => Reply::Granted(real(&grant, version)),
+            Reply::Promoted(grant) => Reply::Promoted(real(&grant, version)),
             other => other,
         };
         let seq = match command {
@@ -669,8 +675,8 @@ fn acted(
 }
 
 /// With the token that the write gave it.
-fn real(grant: Grant, version: u64) -> Grant {
-    Grant { token: format::real(grant.token, version), ..grant }
+fn real(grant: &Grant, version: u64) -> Grant {
+    Grant { token: format::real(grant.token, version), ..grant.clone() }
 }
 
 impl<S: Store> Strategy for Records<S> {

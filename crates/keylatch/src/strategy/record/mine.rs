@@ -140,7 +140,7 @@ impl Mine {
     }
 
     /// What was passed on there and is not written.
-    pub(super) fn to_write(&mut self, name: &Name) -> Vec<Pass> {
+    pub(super) fn unwritten(&mut self, name: &Name) -> Vec<Pass> {
         let requests = &self.requests;
         self.relays.begin(name, |id| requests.contains_key(id))
     }

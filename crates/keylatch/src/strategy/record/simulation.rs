@@ -525,7 +525,7 @@ async fn client(world: Arc<World>, beliefs: Arc<Beliefs>, number: u64, seed: u64
     let way = Way::new(&world, number);
     let (losses, _lost) = mpsc::unbounded_channel();
     let records = Arc::new(Records::new(way.clone(), losses));
-    let plain = seed / 4 % 2 == 0;
+    let plain = (seed / 4).is_multiple_of(2);
     let client = Client { world, beliefs: Arc::clone(&beliefs), number, way, records, plain };
     let count = if plain { random.random_range(1..5) } else { 1 };
     let mut tasks = tokio::task::JoinSet::new();
