@@ -15,8 +15,8 @@ pub(crate) const BUSY: u8 = 75;
 
 #[derive(Args)]
 pub(crate) struct Place {
-    /// Where the locks are: keylatch://HOST:PORT[,HOST:PORT..], redis://HOST:PORT or sqlite:PATH; with
-    /// TLS, `keylatchs://HOST:PORT?ca=PATH&cert=PATH&key=PATH`. A server that wants a token has it from
+    /// Where the locks are: keylatch://HOST:PORT[,HOST:PORT..], postgres://.., redis://HOST:PORT,
+    /// etcd://HOST:PORT or sqlite:PATH; with TLS, `keylatchs://HOST:PORT?ca=PATH&cert=PATH&key=PATH`. A server that wants a token has it from
     /// `keylatch://:TOKEN@HOST:PORT`, or else from `KEYLATCH_AUTH`. [default: `KEYLATCH_URL`, or
     /// `url` in ~/.config/keylatch/config.toml, or a file in the user's state directory]
     // Not read by clap: its help would show what may have a password in it.

@@ -17,7 +17,7 @@ use crate::guard::{Hold, Released};
 use crate::keeper::{self, Keeper};
 use crate::key::IntoKey;
 use crate::strategy::{self, Loss, Opened, Pending, Renewed, Strategy, TaskStrategy};
-use crate::tasks::Tasks;
+use crate::tasks::{Later, Tasks};
 
 /// Locks of one place. Clones share everything; a program needs one.
 #[derive(Clone)]
@@ -27,6 +27,8 @@ pub(crate) struct Inner {
     pub(crate) strategy: Arc<dyn Strategy>,
     tasks: Arc<dyn TaskStrategy>,
     pub(crate) keeper: Arc<Keeper>,
+    /// Claims of tasks, until they are to be renewed.
+    pub(crate) claims: Arc<Later>,
     capabilities: &'static Capabilities,
     /// What is shown of requests that name no owner.
     pub(crate) shown: Text,
@@ -69,8 +71,8 @@ impl Locks {
         Locks::connect(&crate::place::url()?).await
     }
 
-    /// Opens what a URL names: `memory:`, `sqlite:PATH`, `redis://HOST:PORT` or
-    /// `keylatch://[:TOKEN@]HOST:PORT[,HOST:PORT...]`. A lock server whose URL has no token is shown that
+    /// Opens what a URL names: `memory:`, `sqlite:PATH`, `redis://HOST:PORT`, `postgres://..`,
+    /// `etcd://HOST:PORT` or `keylatch://[:TOKEN@]HOST:PORT[,HOST:PORT...]`. A lock server whose URL has no token is shown that
     /// of the variable `KEYLATCH_AUTH`, if there is one.
     ///
     /// To be called inside of a tokio runtime, which then also renews what is held.
@@ -105,9 +107,18 @@ impl Locks {
         });
         tokio::spawn(keeper::run(Arc::downgrade(&keeper), Arc::downgrade(&strategy)));
         let shown = format!("process {}", std::process::id()).into();
-        let releasing = Arc::default();
+        let (claims, releasing) = (Arc::default(), Arc::default());
         let runtime = Handle::current();
-        Locks(Arc::new(Inner { strategy, tasks, keeper, capabilities, shown, releasing, runtime }))
+        Locks(Arc::new(Inner {
+            strategy,
+            tasks,
+            keeper,
+            claims,
+            capabilities,
+            shown,
+            releasing,
+            runtime,
+        }))
     }
 
     /// What the strategy behind the URL can do and promises.

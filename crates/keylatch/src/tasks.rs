@@ -1,13 +1,14 @@
 //! Tasks: records that workers claim, one worker a record.
 //!
 //! How a task meets the code: `create` (it is made) -> `ask` (a worker asks for one) -> `claim` (it has
-//! it; `keep` renews it) -> `change` (updated, done, put back). `task` is what lists show.
+//! it; `keep` renews it, and `later` knows when that begins) -> `change` (updated, done, put back). `task` is what lists show.
 
 mod ask;
 mod change;
 mod claim;
 mod create;
 mod keep;
+mod later;
 mod task;
 
 use std::marker::PhantomData;
@@ -27,6 +28,7 @@ pub use claim::Claim;
 pub use create::CreateTask;
 pub(crate) use create::many as create_many;
 pub use keep::LostClaim;
+pub(crate) use later::Later;
 pub use task::{ListTasks, Task};
 
 /// A command whose answer was lost is repeated for so long, under the same id.

@@ -1,6 +1,8 @@
 //! The proof of tasks: workers in processes of their own, killed at any moment; each task is done
 //! exactly once, and none is lost. `KEYLATCH_TASKS` and `KEYLATCH_WORKERS` for more of both.
 //!
+//! What lives in one process has its workers in threads, which stop in the middle of what they do.
+//!
 //! The effect of a task is written to a database that stands behind a fence: a write whose token is not
 //! larger than what was there is refused. A task whose effect is there once, and that says `done` once, is
 //! done. What the control does is what people do without versions and fences: they write, and mark the
@@ -11,8 +13,10 @@ mod common;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use common::cluster::{small, until_voters};
 use common::{Etcd, Postgres, Redis, Running};
 use keylatch::{ChangeError, Claim, Locks, Tasks};
 use rusqlite::Connection;
@@ -21,6 +25,9 @@ use rusqlite::Connection;
 const URL: &str = "KEYLATCH_TEST_URL";
 const DIR: &str = "KEYLATCH_TEST_DIR";
 const CARELESS: &str = "KEYLATCH_TEST_CARELESS";
+
+/// Where the tasks are.
+const POOL: &str = "proof";
 
 /// A worker that was killed is missed after this.
 const LEASE: Duration = Duration::from_secs(2);
@@ -70,26 +77,40 @@ fn count_done(database: &Connection, key: &str) {
 fn child() {
     let (Ok(url), Ok(dir)) = (std::env::var(URL), std::env::var(DIR)) else { return };
     let careless = std::env::var_os(CARELESS).is_some();
-    let database = database(Path::new(&dir));
+    let (url, database) = (begin_elsewhere(&url), database(Path::new(&dir)));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let tasks = Locks::connect(&url).await.unwrap().tasks("proof");
-        let owner = format!("worker {}", std::process::id());
-        loop {
-            let ask = tasks.claim().owner(owner.clone()).lease(LEASE);
-            match ask.wait(Duration::from_secs(1)).await.unwrap() {
-                Some(claim) if careless => work_carelessly(&database, &tasks, claim).await,
-                Some(claim) => work(&database, claim).await,
-                None if tasks.counts().await.unwrap().ready == 0 => {
-                    let counts = tasks.counts().await.unwrap();
-                    if counts.ready + counts.claimed + counts.delayed == 0 {
-                        return;
-                    }
-                }
-                None => {}
-            }
-        }
+        let tasks = Locks::connect(&url).await.unwrap().tasks(POOL);
+        work_all(&database, &tasks, careless).await;
     });
+}
+
+/// Of several addresses each process begins with another one.
+fn begin_elsewhere(url: &str) -> String {
+    let Some((scheme, list)) = url.split_once("://") else { return url.into() };
+    let mut addresses: Vec<&str> = list.split(',').collect();
+    let count = addresses.len();
+    addresses.rotate_left(std::process::id() as usize % count);
+    format!("{scheme}://{}", addresses.join(","))
+}
+
+/// Until nothing is left to do.
+async fn work_all(database: &Connection, tasks: &Tasks, careless: bool) {
+    let owner = format!("worker {}", std::process::id());
+    loop {
+        let ask = tasks.claim().owner(owner.clone()).lease(LEASE);
+        match ask.wait(Duration::from_secs(1)).await.unwrap() {
+            Some(claim) if careless => work_carelessly(database, tasks, claim).await,
+            Some(claim) => work(database, claim).await,
+            None if tasks.counts().await.unwrap().ready == 0 => {
+                let counts = tasks.counts().await.unwrap();
+                if counts.ready + counts.claimed + counts.delayed == 0 {
+                    return;
+                }
+            }
+            None => {}
+        }
+    }
 }
 
 async fn work(database: &Connection, claim: Claim) {
@@ -134,13 +155,61 @@ async fn work_carelessly(database: &Connection, tasks: &Tasks, claim: Claim) {
     drop(tasks.done(&key, version).await);
 }
 
-fn start(url: &str, dir: &Path, careless: bool) -> Child {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["child", "--exact", "--nocapture"]).env(URL, url).env(DIR, dir);
-    if careless {
-        command.env(CARELESS, "1");
+/// One of those who work.
+enum Worker {
+    Process(Child),
+    /// Where there is only one process.
+    Thread(JoinHandle<()>, tokio::sync::oneshot::Sender<()>),
+}
+
+impl Worker {
+    fn process(url: &str, dir: &Path, careless: bool) -> Worker {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["child", "--exact", "--nocapture"]).env(URL, url).env(DIR, dir);
+        if careless {
+            command.env(CARELESS, "1");
+        }
+        Worker::Process(command.stdout(Stdio::null()).spawn().unwrap())
     }
-    command.stdout(Stdio::null()).spawn().unwrap()
+
+    fn thread(tasks: Tasks, dir: &Path) -> Worker {
+        let (database, (stop, stopped)) = (database(dir), tokio::sync::oneshot::channel());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let thread = std::thread::spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    () = work_all(&database, &tasks, false) => {}
+                    _ = stopped => {}
+                }
+            });
+        });
+        Worker::Thread(thread, stop)
+    }
+
+    /// In the middle of whatever it does.
+    fn kill(self) {
+        match self {
+            Worker::Process(mut child) => {
+                child.kill().unwrap();
+                child.wait().unwrap();
+            }
+            Worker::Thread(thread, stop) => {
+                let _ = stop.send(());
+                thread.join().unwrap();
+            }
+        }
+    }
+
+    fn end(self) {
+        match self {
+            Worker::Process(mut child) => {
+                let status = child.wait().unwrap();
+                assert!(status.success(), "{status}");
+            }
+            // Its sender is kept until then.
+            Worker::Thread(thread, _stop) => thread.join().unwrap(),
+        }
+    }
 }
 
 /// How many tasks were said to be done more than once, and how many workers were killed. None is lost.
@@ -149,7 +218,7 @@ fn prove(url: &str, tasks: usize, careless: bool) -> (u64, usize) {
     let effects = database(dir.path());
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let pool = runtime.block_on(async {
-        let pool = Locks::connect(url).await.unwrap().tasks("proof");
+        let pool = Locks::connect(url).await.unwrap().tasks(POOL);
         let new = (0..tasks)
             .map(|number| pool.create(number.to_string()).body(format!("body of {number}")));
         let made = pool.create_many(new).await.unwrap();
@@ -157,7 +226,11 @@ fn prove(url: &str, tasks: usize, careless: bool) -> (u64, usize) {
         pool
     });
     let count = setting("KEYLATCH_WORKERS", 8);
-    let mut workers: Vec<Child> = (0..count).map(|_| start(url, dir.path(), careless)).collect();
+    let start = || match url {
+        "memory:" => Worker::thread(pool.clone(), dir.path()),
+        _ => Worker::process(url, dir.path(), careless),
+    };
+    let mut workers: Vec<Worker> = (0..count).map(|_| start()).collect();
     let (since, mut killed, mut last_kill) = (Instant::now(), 0, Instant::now());
     let (mut last_count, mut last_said) = (since, since);
     loop {
@@ -183,17 +256,14 @@ fn prove(url: &str, tasks: usize, careless: bool) -> (u64, usize) {
             }
         }
         if !careless && last_kill.elapsed() > KILL_EVERY {
-            // In the middle of whatever it does; another one takes its place.
+            // Another one takes its place.
             let at = killed * 5 % workers.len();
-            workers[at].kill().unwrap();
-            workers[at].wait().unwrap();
-            workers[at] = start(url, dir.path(), careless);
+            std::mem::replace(&mut workers[at], start()).kill();
             (killed, last_kill) = (killed + 1, Instant::now());
         }
     }
-    for mut worker in workers {
-        let status = worker.wait().unwrap();
-        assert!(status.success(), "{status}");
+    for worker in workers {
+        worker.end();
     }
     let one = |sql: &str| -> u64 {
         effects.query_row(sql, [], |row| row.get(0)).map(i64::cast_unsigned).unwrap()
@@ -230,6 +300,39 @@ fn with_a_server_each_is_done_once() {
     let dir = tempfile::tempdir().unwrap();
     let server = Running::start(Some(dir.path()), None);
     each_is_done_once(&server.url());
+}
+
+#[test]
+fn with_memory_each_is_done_once() {
+    each_is_done_once("memory:");
+}
+
+/// Each worker is a client of all three, and talks to one of them.
+#[test]
+fn with_a_cluster_each_is_done_once() {
+    let dirs: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let ports: Vec<u16> = (0..3).map(|_| common::redis::free_port()).collect();
+    let nodes = runtime.block_on(async {
+        let mut nodes: Vec<keylatch::cluster::Node> = Vec::new();
+        for (dir, port) in dirs.iter().zip(&ports) {
+            let join: Vec<String> = nodes.iter().map(|node| node.peer_address().into()).collect();
+            let node = small(dir.path()).resp(([127, 0, 0, 1], *port).into()).join(join);
+            nodes.push(node.start().await.unwrap());
+        }
+        for node in &nodes {
+            until_voters(node, 3).await;
+        }
+        nodes
+    });
+    let address = |port: &u16| format!("127.0.0.1:{port}");
+    let addresses: Vec<String> = ports.iter().map(address).collect();
+    each_is_done_once(&format!("keylatch://{}", addresses.join(",")));
+    runtime.block_on(async {
+        for node in nodes {
+            node.stop().await.unwrap();
+        }
+    });
 }
 
 #[test]

@@ -5,6 +5,7 @@
 mod postgres;
 mod server;
 
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,6 +16,8 @@ type Pair = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sy
 
 /// So many pairs are one measurement, of a small pool in several parts: each after the pool was filled again.
 const PAIRS: usize = 4_000;
+/// A pool of at least this size is filled once, and stays about as large as it was.
+const LARGE: usize = 100_000;
 /// What a worker is to do.
 const BODY: &str = "{\"to\": \"ann@example.org\", \"subject\": \"hello\"}";
 
@@ -80,6 +83,13 @@ async fn measure(workers: &[Pair], pairs: usize) -> Duration {
     since.elapsed()
 }
 
+/// What was filled in goes to the disk now, and not while something is measured.
+async fn settle() {
+    let sync = || std::process::Command::new("sync").status();
+    let synced = tokio::task::spawn_blocking(sync).await;
+    assert!(synced.is_ok_and(|it| it.is_ok_and(|status| status.success())), "sync");
+}
+
 /// How many pairs are measured after a pool of a size was filled, and how often.
 fn parts(size: usize) -> (usize, usize) {
     let pairs = PAIRS.min(size);
@@ -104,7 +114,8 @@ impl Rates {
         self.0.push((rate(ours), rate(theirs)));
     }
 
-    fn print(&self, size: usize, workers: usize, other: &str) {
+    /// Ours, the middle one.
+    fn print(&self, size: usize, workers: usize, other: &str) -> f64 {
         let middle = |all: &mut Vec<f64>| {
             all.sort_by(f64::total_cmp);
             all[all.len() / 2]
@@ -118,5 +129,26 @@ impl Rates {
             middle(&mut ratios),
             all.join(" ")
         );
+        ours
+    }
+}
+
+/// What the size of a pool changes: rates by workers and size.
+#[derive(Default)]
+struct Sizes(BTreeMap<(usize, usize), f64>);
+
+impl Sizes {
+    fn add(&mut self, size: usize, workers: usize, rate: f64) {
+        self.0.entry((workers, size)).or_insert(rate);
+    }
+
+    fn print(&self) {
+        for ((workers, size), rate) in &self.0 {
+            let small = self.0.range((*workers, 0)..).next();
+            if let Some(((_, least), first)) = small.filter(|((_, least), _)| least < size) {
+                let by = rate / first;
+                println!("  keylatch, {workers} workers: {size} tasks by {least}: {by:.2}");
+            }
+        }
     }
 }

@@ -210,7 +210,7 @@ impl Back {
             let json = json!({
                 "status": "back", "version": back.version, "state": state, "attempts": attempts,
             });
-            self.place.print(&json, format!("{state} after {attempts} attempts"))?;
+            self.place.print(&json, format!("{state}, attempts: {attempts}"))?;
             Ok(ExitCode::SUCCESS)
         })
     }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keylatch_table::{Body, Claimed, PutBack, Text};
-use tokio::task::AbortHandle;
 
 use super::Tasks;
 use super::change::{Back, PutBackTask, Updated};
 use super::keep::{Change, Keep, LostClaim};
+use super::later::Place;
 use crate::clock::Moment;
 use crate::error::{ChangeError, TaskError};
 
@@ -24,7 +24,8 @@ pub struct Claim {
     body: Option<Body>,
     token: u64,
     attempts: u32,
-    renewal: AbortHandle,
+    /// Where it waits to be looked after; a claim without a lease never has to be.
+    place: Option<Place>,
 }
 
 impl Claim {
@@ -37,11 +38,12 @@ impl Claim {
     ) -> Claim {
         let Claimed { key, body, version, token, attempts, lease_ms, waited_ms } = claimed;
         let ends = lease_ms.map(|left| since.after(Duration::from_millis(waited_ms + left)));
-        let runtime = tasks.locks.runtime.clone();
+        let locks = Arc::clone(&tasks.locks);
         let keep = Arc::new(Keep::new(tasks, key, version, lease));
         keep.until(ends);
-        let renewal = runtime.spawn(Arc::clone(&keep).run(renew)).abort_handle();
-        Claim { keep, body, token, attempts, renewal }
+        let later = |due| locks.claims.add(&locks.runtime, due, &keep, renew);
+        let place = keep.first_due(renew).map(later);
+        Claim { keep, body, token, attempts, place }
     }
 
     /// The task's key.
@@ -160,7 +162,9 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.renewal.abort();
+        if let Some(place) = self.place {
+            self.keep.tasks.locks.claims.remove(place, &self.keep);
+        }
     }
 }
 

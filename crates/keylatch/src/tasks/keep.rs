@@ -12,6 +12,7 @@ use std::time::Duration;
 use keylatch_table::{Body, Checked, PutBack, TaskAction, TaskCommand, TaskReply, Text};
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as Turn, watch};
+use tokio::task::AbortHandle;
 
 use super::{Tasks, changed};
 use crate::ask::{ms, new_id};
@@ -23,7 +24,7 @@ const PART: u32 = 3;
 /// A renewal that failed is tried again after a tenth of the lease, between these.
 const RETRY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
 /// Sleep does not count suspend, so it is never longer than this.
-const LOOK: Duration = Duration::from_secs(1);
+pub(super) const LOOK: Duration = Duration::from_secs(1);
 
 /// The shortest lease there is.
 pub(super) const SHORTEST_MS: u64 = 1;
@@ -76,6 +77,8 @@ pub(super) struct Keep {
     /// Whether a renewal has had no answer.
     unanswered: Mutex<bool>,
     lost: watch::Sender<Option<LostClaim>>,
+    /// The task that looks after it, once there is one.
+    running: Mutex<Option<AbortHandle>>,
 }
 
 impl Keep {
@@ -89,6 +92,7 @@ impl Keep {
             ends: Mutex::new(None),
             unanswered: Mutex::new(false),
             lost: watch::Sender::new(None),
+            running: Mutex::new(None),
         }
     }
 
@@ -134,10 +138,29 @@ impl Keep {
         }
     }
 
+    /// When there is first something to do about it: it is to be renewed, or its lease ends.
+    pub(super) fn first_due(&self, renews: bool) -> Option<Moment> {
+        if renews { self.renewal() } else { *self.ends.lock() }
+    }
+
+    /// That time has come. The version is that of back then.
+    pub(super) fn start(self: Arc<Self>, renews: bool, due: Moment, version: u64) {
+        let runtime = self.tasks.locks.runtime.clone();
+        let keep = Arc::clone(&self);
+        let run = runtime.spawn(async move { keep.run(renews, due, version).await });
+        *self.running.lock() = Some(run.abort_handle());
+    }
+
+    pub(super) fn stop(&self) {
+        if let Some(run) = self.running.lock().take() {
+            run.abort();
+        }
+    }
+
     /// Renews until it is aborted. A claim that is lost is not renewed, unless its worker gets it back.
-    pub(super) async fn run(self: Arc<Self>, renews: bool) {
-        let mut next = self.renewal();
-        let mut seen = self.version();
+    async fn run(&self, renews: bool, due: Moment, version: u64) {
+        let mut next = Some(due);
+        let mut seen = version;
         loop {
             if self.version() != seen {
                 // The worker has renewed it.

@@ -11,7 +11,7 @@ use tokio::sync::Mutex;
 use tokio_postgres::{Client, NoTls, Statement};
 
 use self::peers::{PEERS, Peer};
-use super::{BODY, Pair, Plan, Rates, measure, ours, parts};
+use super::{BODY, LARGE, Pair, Plan, Rates, Sizes, measure, ours, parts, settle};
 use crate::strategies::servers::Postgres;
 
 async fn client(url: &str) -> Client {
@@ -77,12 +77,13 @@ pub(super) async fn run(plan: &Plan) {
         all(&sql, peer.make).await;
     }
     super::head("on PostgreSQL, with fsync");
+    let mut sizes = Sizes::default();
     for &size in &plan.sizes {
         for &count in &plan.workers {
             let mine: Vec<Pair> = (0..count).map(|_| ours(tasks.clone())).collect();
             let mut rates: [Rates; PEERS.len()] = Default::default();
-            for _ in 0..plan.rounds {
-                for (peer, rates) in PEERS.iter().zip(&mut rates) {
+            for round in 0..plan.rounds {
+                for (nth, (peer, rates)) in PEERS.iter().zip(&mut rates).enumerate() {
                     let mut others = Vec::new();
                     for _ in 0..count {
                         others.push(theirs(&url, peer).await);
@@ -90,17 +91,24 @@ pub(super) async fn run(plan: &Plan) {
                     let ((pairs, parts), mut times) =
                         (parts(size), (Duration::ZERO, Duration::ZERO));
                     for _ in 0..parts {
-                        fill_ours(&sql, &tasks, size).await;
+                        if size < LARGE || (round, nth) == (0, 0) {
+                            fill_ours(&sql, &tasks, size).await;
+                        }
+                        if size < LARGE || round == 0 {
+                            fill_theirs(&sql, peer, size).await;
+                        }
+                        all(&sql, "VACUUM; CHECKPOINT").await;
+                        settle().await;
                         times.0 += measure(&mine, pairs).await;
-                        fill_theirs(&sql, peer, size).await;
                         times.1 += measure(&others, pairs).await;
                     }
                     rates.add(pairs * parts, times);
                 }
             }
             for (peer, rates) in PEERS.iter().zip(&rates) {
-                rates.print(size, count, peer.name);
+                sizes.add(size, count, rates.print(size, count, peer.name));
             }
         }
     }
+    sizes.print();
 }

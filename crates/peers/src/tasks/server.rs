@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 
-use super::{BODY, Pair, Plan, Rates, measure, ours, parts};
+use super::{BODY, LARGE, Pair, Plan, Rates, Sizes, measure, ours, parts, settle};
 use crate::strategies::servers::Redis;
 
 /// `keylatch serve`, from beside this program.
@@ -88,10 +88,11 @@ pub(super) async fn run(plan: &Plan) {
     let client = redis::Client::open(&*url).expect("an address");
     let mut connection = client.get_multiplexed_async_connection().await.expect("the Redis");
     super::head("on the server, durable, beside Redis with appendfsync always");
+    let mut sizes = Sizes::default();
     for &size in &plan.sizes {
-        let dir = tempfile::tempdir().expect("a directory");
-        let server = Server::start(dir.path());
         for &count in &plan.workers {
+            let dir = tempfile::tempdir().expect("a directory");
+            let server = Server::start(dir.path());
             let (mut mine, mut others, mut pools) = (Vec::new(), Vec::new(), Vec::new());
             for _ in 0..count {
                 let locks = keylatch::Locks::connect(&server.url).await.expect("the server");
@@ -102,17 +103,21 @@ pub(super) async fn run(plan: &Plan) {
             for round in 0..plan.rounds {
                 let ((pairs, parts), mut times) = (parts(size), (Duration::ZERO, Duration::ZERO));
                 for part in 0..parts {
-                    let pool = format!("bench {count} {round} {part}");
-                    fill_ours(&pools[0].tasks(pool.as_str()), size).await;
-                    mine.clear();
-                    mine.extend(pools.iter().map(|locks| ours(locks.tasks(pool.as_str()))));
+                    if round == 0 || size < LARGE {
+                        let pool = format!("bench {round} {part}");
+                        fill_ours(&pools[0].tasks(pool.as_str()), size).await;
+                        mine.clear();
+                        mine.extend(pools.iter().map(|locks| ours(locks.tasks(pool.as_str()))));
+                        fill_theirs(&mut connection, size).await;
+                        settle().await;
+                    }
                     times.0 += measure(&mine, pairs).await;
-                    fill_theirs(&mut connection, size).await;
                     times.1 += measure(&others, pairs).await;
                 }
                 rates.add(pairs * parts, times);
             }
-            rates.print(size, count, "LMOVE + LREM");
+            sizes.add(size, count, rates.print(size, count, "LMOVE + LREM"));
         }
     }
+    sizes.print();
 }

@@ -9,6 +9,7 @@ use keylatch_table::{RequestId, TaskCommand};
 use keylatch_wire::{Lock, Value, read_value, write_lock};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::MissedTickBehavior;
 
 use super::super::{Granted, Loss};
 use super::claims::{ClaimSender, ClaimWait, Claims};
@@ -219,6 +220,9 @@ impl Link {
         self.logged_out = false;
         let mut input = Vec::new();
         let mut looked = Instant::now();
+        // One timer for all rounds: there are several for each request.
+        let mut look = tokio::time::interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (holds_back, mut unflushed) = (stream.holds_back(), false);
         let (mut reader, mut writer) = stream.split();
         while !self.is_over() {
@@ -245,7 +249,7 @@ impl Link {
                     }
                     Err(_) => return,
                 },
-                () = tokio::time::sleep(LOOK) => {}
+                _ = look.tick() => {}
             }
             if self.logged_out {
                 // What was sent is answered before a new connection says who we are.
