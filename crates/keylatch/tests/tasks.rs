@@ -31,8 +31,9 @@ const POOL: &str = "proof";
 
 /// A worker that was killed is missed after this.
 const LEASE: Duration = Duration::from_secs(2);
-/// Between two kills.
-const KILL_EVERY: Duration = Duration::from_millis(250);
+/// Between two kills: of processes, and of threads, which have nothing to start and are soon done. Not much
+/// less: who has waited longest gets the next task, and is also who is killed next.
+const KILL_EVERY: [Duration; 2] = [Duration::from_millis(250), Duration::from_millis(100)];
 
 /// A long run says how far it is.
 const SAY_EVERY: Duration = Duration::from_secs(20);
@@ -230,6 +231,7 @@ fn prove(url: &str, tasks: usize, careless: bool) -> (u64, usize) {
         "memory:" => Worker::thread(pool.clone(), dir.path()),
         _ => Worker::process(url, dir.path(), careless),
     };
+    let kill_every = KILL_EVERY[usize::from(url == "memory:")];
     let mut workers: Vec<Worker> = (0..count).map(|_| start()).collect();
     let (since, mut killed, mut last_kill) = (Instant::now(), 0, Instant::now());
     let (mut last_count, mut last_said) = (since, since);
@@ -255,7 +257,7 @@ fn prove(url: &str, tasks: usize, careless: bool) -> (u64, usize) {
                 last_said = Instant::now();
             }
         }
-        if !careless && last_kill.elapsed() > KILL_EVERY {
+        if !careless && last_kill.elapsed() > kill_every {
             // Another one takes its place.
             let at = killed * 5 % workers.len();
             std::mem::replace(&mut workers[at], start()).kill();
