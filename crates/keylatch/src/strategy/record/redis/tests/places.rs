@@ -48,7 +48,7 @@ async fn passwords() {
     // What docs/strategies/redis.md says.
     let enough = "--user eve on >pw ~keylatch:* &keylatch:* +eval +evalsha +script|load +info +scan \
                   +time +incr +incrby +get +set +setrange +del +exists +persist +pexpireat \
-                  +pexpiretime +hget +hset +hdel +hexists +hgetall +publish +subscribe";
+                  +pexpiretime +hget +hmget +hset +hdel +hgetall +publish +subscribe";
     let server = Server::start(&enough.split_whitespace().collect::<Vec<_>>());
     let url = format!("redis://eve:pw@127.0.0.1:{}", server.port);
     let store = Redis::connect(&url).await.unwrap();
