@@ -35,7 +35,7 @@ struct Gathering {
     last: (usize, Option<Instant>),
 }
 
-/// The longest that a batch waits for others: a fraction of what a round takes, even if it is only that of a batch of one.
+/// The longest that a batch waits for others: about what a round takes, which each of them would wait for otherwise.
 const GATHER: Duration = Duration::from_millis(1);
 /// Nobody else is about to come if nobody has come for so long: a core that sleeps needs about that to wake up.
 const COMING: Duration = Duration::from_micros(70);
@@ -93,9 +93,8 @@ impl Serving {
                 .is_some_and(|wait| wait.try_recv() != Err(TryRecvError::Empty));
             let is_gathering = flight.is_none() && self.turns.has_batch();
             match self.timeout_in_cluster(flight.as_ref()) {
-                _ if is_gathering => tokio::task::yield_now().await,
                 // Raft has its turn all the same.
-                Duration::ZERO => tokio::task::yield_now().await,
+                timeout if is_gathering || timeout.is_zero() => tokio::task::yield_now().await,
                 timeout => tokio::select! {
                     biased;
                     () = is_told.notified() => {}

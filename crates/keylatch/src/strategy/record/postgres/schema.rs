@@ -6,7 +6,7 @@ use super::link::{Link, Wire, explained};
 use crate::error::ConnectError;
 
 /// The version of `schema.sql`.
-const VERSION: i32 = 1;
+const VERSION: i32 = 2;
 const SCHEMA: &str = include_str!("schema.sql");
 
 /// Makes sure that the schema is there, as this program knows it.
@@ -45,6 +45,12 @@ fn known(
     match version {
         Ok(None) => Ok(false),
         Ok(Some(VERSION)) => Ok(true),
+        // Nothing that was released has made such a one.
+        Ok(Some(older)) if older < VERSION => Err(ConnectError::Refused(format!(
+            "the schema keylatch in this database has version {older}, and this program knows {VERSION}: stop \
+             all programs that use it, run DROP SCHEMA keylatch CASCADE, which forgets its locks and tasks, and \
+             start them again"
+        ))),
         Ok(Some(other)) => Err(ConnectError::Refused(format!(
             "the schema keylatch in this database has version {other}, and this program knows {VERSION}: \
              use a newer program"
