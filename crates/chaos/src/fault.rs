@@ -56,7 +56,7 @@ impl Kind {
     ];
 
     /// Whether it can strike while another one lasts. The others change who is a member, or all members.
-    fn lasts(self) -> bool {
+    pub(crate) fn lasts(self) -> bool {
         matches!(self, Kind::Isolate | Kind::Cut | Kind::OneWay | Kind::Slow | Kind::Pause)
     }
 }

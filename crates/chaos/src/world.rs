@@ -26,6 +26,8 @@ pub(crate) struct World {
     binary: PathBuf,
     dir: PathBuf,
     places: usize,
+    /// A fault goes on.
+    lasting: bool,
 }
 
 impl World {
@@ -38,7 +40,8 @@ impl World {
         load: Arc<Load>,
     ) -> Result<World, Trouble> {
         let wires = Arc::default();
-        let mut world = World { members: Vec::new(), wires, load, binary, dir, places: 0 };
+        let (members, places, lasting) = (Vec::new(), 0, false);
+        let mut world = World { members, wires, load, binary, dir, places, lasting };
         for count in 1..=size {
             let disk = match with_disk && count == size {
                 true => Some(Disk::new(world.dir.join("small-disk"))?),
@@ -191,6 +194,13 @@ impl World {
         let leads = |world: &World| {
             world.members[to].status().is_some_and(|status| status.leader == Some(node))
         };
+        if self.lasting {
+            // Who is cut off cannot take over, and nobody need say yes; but asking must do no harm.
+            for member in &self.members {
+                drop(member.visit().map(|visit| visit.transfer(node)));
+            }
+            return Ok(());
+        }
         self.insist("another one leads", |visit| visit.transfer(node), leads)
     }
 
@@ -207,6 +217,7 @@ impl World {
         let at = self.whom(fault.whom)?;
         let choice = fault.choice;
         let said = format!("{}, {} ms", self.members[at], fault.lasts.as_millis());
+        self.lasting |= fault.kind.lasts();
         match fault.kind {
             Kind::Kill => {
                 self.members[at].kill();
@@ -259,6 +270,7 @@ impl World {
     /// All that lasts is over.
     pub(crate) fn heal(&mut self) -> Result<(), Trouble> {
         self.wires.heal();
+        self.lasting = false;
         for member in &self.members {
             member.signal(Signal::CONT);
             if let Some(disk) = &member.disk {

@@ -33,6 +33,7 @@
 mod ask;
 pub mod blocking;
 mod capabilities;
+mod carried;
 mod clock;
 #[cfg(feature = "cluster")]
 pub mod cluster;

@@ -1,15 +1,17 @@
 //! The locks behind a URL.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use keylatch_table::{Entry, LocksQuery, PoolCounts, RequestId, Text};
+use parking_lot::Mutex;
+use slab::Slab;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
 
 use crate::ask::{Ask, ms};
 use crate::capabilities::Capabilities;
+use crate::carried::{Carried, Push};
 use crate::clock::Moment;
 use crate::error::{ConnectError, ListError, PromoteError, RenewError, RunError};
 use crate::event::Watch;
@@ -41,24 +43,28 @@ pub(crate) struct Inner {
 /// Releases that have no answer yet.
 #[derive(Default)]
 struct Releasing {
-    count: AtomicUsize,
+    /// Those that rest on whoever waits for them can be pushed.
+    open: Mutex<Slab<Option<Weak<dyn Push>>>>,
     done: Notify,
 }
 
 /// One of them, until it is dropped: a runtime that ends drops what it has not done.
-struct Counted(Arc<Releasing>);
+struct Counted {
+    releasing: Arc<Releasing>,
+    number: usize,
+}
 
 impl Counted {
     fn new(releasing: &Arc<Releasing>) -> Counted {
-        releasing.count.fetch_add(1, Ordering::SeqCst);
-        Counted(Arc::clone(releasing))
+        let number = releasing.open.lock().insert(None);
+        Counted { releasing: Arc::clone(releasing), number }
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.count.fetch_sub(1, Ordering::SeqCst);
-        self.0.done.notify_waiters();
+        self.releasing.open.lock().remove(self.number);
+        self.releasing.done.notify_waiters();
     }
 }
 
@@ -210,9 +216,12 @@ impl Locks {
         let releasing = &self.0.releasing;
         loop {
             let done = releasing.done.notified();
-            if releasing.count.load(Ordering::SeqCst) == 0 {
+            let open: Vec<Option<Weak<dyn Push>>> =
+                releasing.open.lock().iter().map(|(_, open)| open.clone()).collect();
+            if open.is_empty() {
                 return;
             }
+            open.iter().flatten().filter_map(Weak::upgrade).for_each(|open| open.push());
             done.await;
         }
     }
@@ -249,13 +258,17 @@ impl Inner {
     /// Ends a request, held or waiting.
     pub(crate) fn end(&self, id: &RequestId) -> Pending<Released> {
         let counted = Counted::new(&self.releasing);
+        let number = counted.number;
         let released = self.submit(|strategy| strategy.release(id));
-        // In a task of its own: it must be counted also if nobody waits for it.
-        let task = self.runtime.spawn(async move {
-            let released = released.await;
-            drop(counted);
-            released
-        });
-        Box::pin(async move { task.await.unwrap_or(Released::Unknown) })
+        let work = Carried::new(
+            &self.runtime,
+            Box::pin(async move {
+                let released = released.await;
+                drop(counted);
+                released
+            }),
+        );
+        self.releasing.open.lock()[number] = Some(work.pusher());
+        Box::pin(async move { work.await.unwrap_or(Released::Unknown) })
     }
 }

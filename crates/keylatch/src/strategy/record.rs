@@ -16,6 +16,7 @@
 //! - `sqlite`: one file, several processes. `redis`: a Redis, one script a change. `etcd`: an etcd, one
 //!   transaction a change, and its leases. `postgres`: a PostgreSQL, one call for some changes.
 
+mod alone;
 #[cfg(test)]
 mod contract;
 mod decide;
@@ -23,6 +24,8 @@ mod driver;
 #[cfg(feature = "etcd")]
 pub(crate) mod etcd;
 mod format;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod gather;
 mod known;
 mod line;
 mod mine;
@@ -42,3 +45,7 @@ mod tasks;
 mod watcher;
 
 pub(crate) use driver::Records;
+
+/// By ids and names, of which nobody outside can make many that collide: seeds are random.
+type Map<K, V> = std::collections::HashMap<K, V, foldhash::fast::RandomState>;
+type Set<K> = std::collections::HashSet<K, foldhash::fast::RandomState>;

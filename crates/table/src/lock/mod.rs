@@ -3,6 +3,7 @@
 
 mod acquire;
 mod admit;
+mod alone;
 mod blockers;
 mod deadlock;
 mod end;

@@ -71,6 +71,7 @@ macro_rules! contract {
             many_names_at_once
             every_name_in_use_is_found
             one_of_many_wins
+            idle_locks_side_by_side
             changes_that_cross_all_get_done
             appends_do_not_conflict
             a_touched_waiter_lives
@@ -125,7 +126,7 @@ fn removing<'a>(
 }
 
 fn change<'a>(names: impl IntoIterator<Item = (&'a str, NameChange)>) -> Change {
-    let names = names.into_iter().map(|(text, one)| (name(text), one)).collect();
+    let names = names.into_iter().map(|(text, one)| (name(text), Box::new(one))).collect();
     Change { names, numbers: 1, appends: Vec::new() }
 }
 

@@ -102,6 +102,26 @@ fn is_alike(one: &Standing, other: &Standing) -> bool {
         && one.lease_ms == other.lease_ms
 }
 
+/// A head with these holders, where those held before.
+pub(super) fn put(holders: &Holders, before: &[Standing], now: u64) -> Put {
+    let (bytes, list) = format::encode(holders, before, now);
+    Put { bytes, keep_ms: keep_ms(holders, now), holders: list }
+}
+
+/// Until nothing in it counts any more.
+fn keep_ms(holders: &Holders, now: u64) -> Option<u64> {
+    let mut last = now + NOTE_MS;
+    for standing in &holders.standings {
+        last = last.max(standing.deadline?);
+    }
+    Some(last - now + MARGIN_MS)
+}
+
+/// Of the tables that decide.
+pub(super) fn settings() -> Settings {
+    Settings { waiters: WAITERS, ..Settings::default() }
+}
+
 impl Scene {
     pub(super) fn new(view: View) -> Result<Scene, Nonsense> {
         let mut scene = Scene {
@@ -257,8 +277,7 @@ impl Scene {
         let mut standings: Vec<Standing> = alive.cloned().collect();
         standings.sort_by_key(|standing| standing.seq);
         let counters = Counters { now: self.view.now, token: FRESH, seq: FRESH };
-        let settings = Settings { waiters: WAITERS, ..Settings::default() };
-        Table::from_standings(settings, counters, 0, standings)
+        Table::from_standings(settings(), counters, 0, standings)
             .map_err(|error| Nonsense(format!("records that contradict each other: {error}")))
     }
 
@@ -431,14 +450,14 @@ impl Scene {
         for (name, before) in &self.holders {
             let grows = new.iter().any(|standing| is_on(standing, name));
             if let Some(one) = self.name_change(name, before, (after, stay, grows), events) {
-                change.names.insert(name.clone(), one);
+                change.names.insert(name.clone(), Box::new(one));
             }
         }
         for standing in new {
             let to: Vec<Name> = names(standing).collect::<BTreeSet<_>>().into_iter().collect();
             for name in &to {
                 let one = || self.nothing(name, strict);
-                change.names.entry(name.clone()).or_insert_with(one);
+                change.names.entry(name.clone()).or_insert_with(|| Box::new(one()));
             }
             change.appends.push(Append {
                 id: standing.id.clone(),
@@ -511,24 +530,12 @@ impl Scene {
             head: if empty {
                 Write::Delete
             } else {
-                let keep_ms = self.keep_ms(&holders);
-                let before = &before.standings;
-                let (bytes, holders) = format::encode(&holders, before, self.view.now);
-                Write::Put(Put { bytes, keep_ms, holders })
+                Write::Put(put(&holders, &before.standings, self.view.now))
             },
             remove,
             tell,
             own_up_to: None,
         })
-    }
-
-    /// Until nothing in it counts any more.
-    fn keep_ms(&self, holders: &Holders) -> Option<u64> {
-        let mut last = self.view.now + NOTE_MS;
-        for standing in &holders.standings {
-            last = last.max(standing.deadline?);
-        }
-        Some(last - self.view.now + MARGIN_MS)
     }
 
     fn note_of(&self, event: &Event, name: &Name) -> Option<Note> {

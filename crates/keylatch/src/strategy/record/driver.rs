@@ -2,13 +2,11 @@
 //! its turn.
 
 use std::collections::BTreeSet;
-use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use keylatch_table::{
-    Acquire, Answer, Command, Entry, Grant, LocksQuery, PoolCounts, Query, Reply, RequestId,
+    Acquire, Answer, Command, Entry, Grant, LocksQuery, PoolCounts, Query, Reply, RequestId, Table,
     Target, TaskCommand, TaskReply, TasksQuery,
 };
 use parking_lot::Mutex;
@@ -17,6 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::super::{Granted, Loss, Pending, Renewed, Strategy, TaskStrategy};
+use super::alone::{self, Tried};
 use super::decide::{self, Nonsense, Scene};
 use super::format::{self, Note};
 use super::known::Known;
@@ -26,6 +25,7 @@ use super::relay::{Pass, Plan};
 use super::store::{Change, Committed, Done, Name, Store, StoreError, View};
 use super::tasks::Tasks;
 use super::watcher::{self, Poke};
+use crate::carried::Carried;
 use crate::clock::Moment;
 use crate::error::{ListError, LockError, PromoteError, TaskError};
 use crate::guard::{Lost, Released};
@@ -40,6 +40,8 @@ pub(super) struct Shared<S> {
     pub(super) known: Mutex<Known>,
     pub(super) losses: mpsc::UnboundedSender<Loss>,
     pub(super) pokes: mpsc::UnboundedSender<Poke>,
+    /// What they say where nobody is.
+    pub(super) rules: Table,
     /// Guards are dropped anywhere.
     runtime: Handle,
 }
@@ -48,6 +50,22 @@ pub(super) struct Shared<S> {
 struct Job {
     command: Option<Command>,
     done: oneshot::Sender<Result<Acted, Failure>>,
+}
+
+/// A command in its line.
+struct Entered {
+    /// If it is its turn.
+    work: Option<Carried<()>>,
+    asked: oneshot::Receiver<Result<Acted, Failure>>,
+}
+
+impl Entered {
+    async fn answer(self) -> Result<Acted, Failure> {
+        if let Some(work) = self.work {
+            work.await;
+        }
+        self.asked.await.unwrap_or_else(|_| Err(Failure::ended()))
+    }
 }
 
 /// Why there is no reply.
@@ -99,7 +117,7 @@ impl From<Nonsense> for Failure {
 
 /// A reply to a command.
 #[derive(Clone)]
-struct Acted {
+pub(super) struct Acted {
     reply: Reply,
     /// When it was asked for: what it leases counts from then at the earliest.
     since: Moment,
@@ -111,7 +129,11 @@ struct Acted {
 
 impl Acted {
     fn plain(reply: Reply) -> Acted {
-        Acted { reply, since: Moment::now(), seq: 0, repeated: false }
+        Acted::at(reply, Moment::now())
+    }
+
+    pub(super) fn at(reply: Reply, since: Moment) -> Acted {
+        Acted { reply, since, seq: 0, repeated: false }
     }
 }
 
@@ -133,6 +155,7 @@ impl<S: Store> Records<S> {
             known: Mutex::default(),
             losses,
             pokes,
+            rules: alone::rules(),
             runtime: Handle::current(),
         });
         tokio::spawn(watcher::run(Arc::downgrade(&shared), told, poked));
@@ -147,21 +170,28 @@ impl<S: Store> Shared<S> {
         names: Vec<Name>,
         command: Option<Command>,
     ) -> oneshot::Receiver<Result<Acted, Failure>> {
-        let (receiver, called) = self.enter(names, command);
-        if let Some(number) = called {
-            self.start(number, false);
-        }
-        receiver
+        // Dropped, so it goes on by itself.
+        self.enter(names, command).asked
     }
 
-    /// The same; its number if it is its turn, which the caller sees to.
-    fn enter(
-        &self,
-        names: Vec<Name>,
-        command: Option<Command>,
-    ) -> (oneshot::Receiver<Result<Acted, Failure>>, Option<u64>) {
-        let (done, receiver) = oneshot::channel();
-        (receiver, self.line.lock().enter(names, Job { command, done }))
+    /// The same; if it is its turn, whoever waits for the answer does the work.
+    fn enter(self: &Arc<Self>, names: Vec<Name>, command: Option<Command>) -> Entered {
+        let (done, asked) = oneshot::channel();
+        let mut line = self.line.lock();
+        match line.enter(names, Job { command, done }) {
+            Ok(called) => {
+                let work = Box::pin(Arc::clone(self).work(called));
+                let work = Carried::new(&self.runtime, work);
+                line.carried(called, work.pusher());
+                Entered { work: Some(work), asked }
+            }
+            Err(before) => {
+                drop(line);
+                // It depends on them now.
+                before.iter().filter_map(Weak::upgrade).for_each(|before| before.push());
+                Entered { work: None, asked }
+            }
+        }
     }
 
     /// What ends once everything that is under way on this name is answered, if anything is.
@@ -170,21 +200,26 @@ impl<S: Store> Shared<S> {
         busy.then(|| self.submit(vec![name.clone()], None))
     }
 
-    fn start(self: &Arc<Self>, called: u64, told: bool) {
-        self.runtime.spawn(Arc::clone(self).work(called, told));
+    /// Does what it is its turn. Whatever comes next by that is others'.
+    async fn work(self: Arc<Self>, called: u64) {
+        for next in self.batch(called).await {
+            self.start(next);
+        }
     }
 
-    /// Does what it is its turn, and whatever comes next by that; `told` if somebody was just answered there.
-    async fn work(self: Arc<Self>, mut called: u64, mut told: bool) {
+    fn start(self: &Arc<Self>, called: u64) {
+        self.runtime.spawn(Arc::clone(self).go_on(called));
+    }
+
+    /// Does what it is its turn, and whatever comes next by that, where somebody was just answered.
+    async fn go_on(self: Arc<Self>, mut called: u64) {
         loop {
             // Whoever was told by the last one first says what it wants next, so that goes along: the
             // release of one and the next request of another are one call, not two.
-            if std::mem::replace(&mut told, true) {
-                tokio::task::yield_now().await;
-            }
+            tokio::task::yield_now().await;
             let mut next = self.batch(called).await.into_iter();
             let Some(first) = next.next() else { return };
-            next.for_each(|number| self.start(number, true));
+            next.for_each(|next| self.start(next));
             called = first;
         }
     }
@@ -285,7 +320,26 @@ impl<S: Store> Shared<S> {
         commands: &[Command],
         repeated: bool,
     ) -> Result<Vec<Acted>, Failure> {
-        let mut since = Moment::now();
+        match self.act_alone(names, commands).await? {
+            Tried::Done(acted) => Ok(vec![acted]),
+            // In a box: it is large, and seldom needed.
+            Tried::Otherwise(view, sent) => {
+                let found = Box::pin(self.complete(view, names)).await?;
+                Box::pin(self.act_on(names, commands, repeated, Some((found, sent)))).await
+            }
+            Tried::Not => Box::pin(self.act_on(names, commands, repeated, None)).await,
+        }
+    }
+
+    /// The same, whatever there is. It may have been seen just now.
+    async fn act_on(
+        self: &Arc<Self>,
+        names: &[Name],
+        commands: &[Command],
+        repeated: bool,
+        found: Option<(Scene, Moment)>,
+    ) -> Result<Vec<Acted>, Failure> {
+        let mut since = found.as_ref().map_or_else(Moment::now, |(_, sent)| *sent);
         let known = self.known.lock().scene(names);
         let mut passes = self.passed(names);
         let unwritten = passes.iter().any(|passes| !passes.is_empty());
@@ -293,12 +347,13 @@ impl<S: Store> Shared<S> {
             return Ok(Vec::new());
         }
         // An idle lock costs one round trip: that there is nothing is worth a try.
-        let (mut scene, mut fresh) = match known {
-            Some(scene) => (scene, false),
-            None if repeated || unwritten || self.stands(commands) => {
+        let (mut scene, mut fresh) = match (found, known) {
+            (Some((scene, _)), _) => (scene, true),
+            (None, Some(scene)) => (scene, false),
+            (None, None) if repeated || unwritten || self.stands(commands) => {
                 (self.scene(names.to_vec()).await?, true)
             }
-            None => (Scene::absent(names), false),
+            (None, None) => (Scene::absent(names), false),
         };
         loop {
             for (name, passes) in names.iter().zip(&passes) {
@@ -440,9 +495,8 @@ impl<S: Store> Shared<S> {
     /// Whether one of these asks again for what it waits for.
     fn stands(&self, commands: &[Command]) -> bool {
         let mine = self.mine.lock();
-        let waits =
-            |id: &RequestId| matches!(mine.get(id), Some(Ours { state: State::Waits(..), .. }));
-        commands.iter().any(|command| matches!(command, Command::Acquire(ask) if waits(&ask.id)))
+        let waits = |ask: &Acquire| mine.is_waiting(&ask.id);
+        commands.iter().any(|command| matches!(command, Command::Acquire(ask) if waits(ask)))
     }
 
     /// Tells those of this process whom a write has changed.
@@ -502,16 +556,13 @@ impl<S: Store> Shared<S> {
         self: &Arc<Self>,
         ask: Acquire,
         names: Vec<Name>,
-        mut asked: oneshot::Receiver<Result<Acted, Failure>>,
+        mut asked: Entered,
     ) -> Result<Granted, LockError> {
         let end = Instant::now() + Duration::from_millis(ask.wait_ms);
         loop {
             let latest = end.max(Instant::now()) + OVERTIME;
-            let acted = match tokio::time::timeout_at(latest, asked).await {
-                Ok(Ok(acted)) => acted,
-                Ok(Err(_)) => Err(Failure::ended()),
-                Err(_) => Err(Failure::late()),
-            };
+            let acted = tokio::time::timeout_at(latest, asked.answer()).await;
+            let acted = acted.unwrap_or_else(|_| Err(Failure::late()));
             self.mine.lock().relays.answered(&ask.id);
             let Acted { reply, since, seq, .. } = acted.map_err(Failure::into_lock_error)?;
             match reply {
@@ -540,7 +591,7 @@ impl<S: Store> Shared<S> {
                 return Err(LockError::Cancelled);
             }
             mine.relays.asks(&ask.id);
-            asked = self.submit(names.clone(), Some(again));
+            asked = self.enter(names.clone(), Some(again));
             drop(mine);
         }
     }
@@ -606,48 +657,7 @@ impl<S: Store> Shared<S> {
     /// A command for a request, wherever it is.
     async fn command(self: &Arc<Self>, id: &RequestId, command: Command) -> Result<Acted, Failure> {
         let names = self.find(id).await?;
-        self.submit(names, Some(command)).await.unwrap_or_else(|_| Err(Failure::ended()))
-    }
-}
-
-/// Work for all that are in a line, done by one of them: it saves a task. It goes on in a task of its own if
-/// that one goes away.
-struct Begun {
-    work: Option<Pending<()>>,
-    runtime: Handle,
-}
-
-impl Begun {
-    fn new<S: Store>(shared: &Arc<Shared<S>>, called: u64) -> Begun {
-        let (runtime, shared) = (shared.runtime.clone(), Arc::clone(shared));
-        let work = async move {
-            let next = shared.batch(called).await;
-            for number in next {
-                shared.start(number, true);
-            }
-        };
-        Begun { work: Some(Box::pin(work)), runtime }
-    }
-}
-
-impl Future for Begun {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let Some(work) = &mut self.work else { return Poll::Ready(()) };
-        let done = work.as_mut().poll(context);
-        if done.is_ready() {
-            self.work = None;
-        }
-        done
-    }
-}
-
-impl Drop for Begun {
-    fn drop(&mut self) {
-        if let Some(work) = self.work.take() {
-            self.runtime.spawn(work);
-        }
+        self.enter(names, Some(command)).answer().await
     }
 }
 
@@ -675,7 +685,7 @@ fn acted(
 }
 
 /// With the token that the write gave it.
-fn real(grant: &Grant, version: u64) -> Grant {
+pub(super) fn real(grant: &Grant, version: u64) -> Grant {
     Grant { token: format::real(grant.token, version), ..grant.clone() }
 }
 
@@ -698,7 +708,7 @@ impl<S: Store> Strategy for Records<S> {
             if known.is_none() {
                 mine.insert(Ours { names: names.clone(), ask: ask.clone(), state: State::Asked });
             }
-            let asked = shared.submit(names.clone(), Some(Command::Acquire(ask.clone())));
+            let asked = shared.enter(names.clone(), Some(Command::Acquire(ask.clone())));
             (known, asked, names)
         };
         Box::pin(async move {
@@ -736,18 +746,12 @@ impl<S: Store> Strategy for Records<S> {
             mine.relays.answered(&id);
             ours.map(|ours| {
                 mine.pass(&id, &ours.names);
-                let (asked, called) = shared.enter(ours.names, Some(command.clone()));
-                (asked, called.map(|called| Begun::new(&shared, called)))
+                shared.enter(ours.names, Some(command.clone()))
             })
         };
         Box::pin(async move {
             let acted = match ours {
-                Some((asked, begun)) => {
-                    if let Some(begun) = begun {
-                        begun.await;
-                    }
-                    asked.await.unwrap_or_else(|_| Err(Failure::ended()))
-                }
+                Some(asked) => asked.answer().await,
                 None => shared.command(&id, command).await,
             };
             match acted {
@@ -817,8 +821,7 @@ impl<S: Store> Strategy for Records<S> {
             let Some(holder) = scene.holder_of(token) else { return Ok(false) };
             let names: BTreeSet<Name> = decide::names(holder).collect();
             let revoke = Some(Command::Revoke(token, reason));
-            let acted = shared.submit(names.into_iter().collect(), revoke).await;
-            let acted = acted.unwrap_or_else(|_| Err(Failure::ended()));
+            let acted = shared.enter(names.into_iter().collect(), revoke).answer().await;
             match acted.map_err(Failure::into_list_error)?.reply {
                 Reply::Revoked(was) => Ok(was),
                 Reply::Error(error) => Err(ListError::Refused(error.to_string())),

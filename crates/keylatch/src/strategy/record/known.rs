@@ -1,8 +1,11 @@
 //! What is known of names without asking: as they were when this process last read or wrote them. A
 //! decision made on it is checked by the commit that follows; one that writes nothing is not made on it.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
+use keylatch_table::RequestId;
+
+use super::Map;
 use super::decide::Scene;
 use super::store::{Change, Done, Found, Head, Name, Record, View, Waiter, Write};
 use crate::clock::Moment;
@@ -15,13 +18,15 @@ const OWN: usize = 1_024;
 
 #[derive(Default)]
 pub(super) struct Known {
-    names: HashMap<Name, Entry>,
+    names: Map<Name, Entry>,
     /// The versions of our last changes, the newest last.
     own: VecDeque<u64>,
 }
 
 struct Entry {
     record: Record,
+    /// Nobody is there but this one, whose lease ends then on the store's clock.
+    alone: Option<(RequestId, Option<u64>)>,
     /// The store's clock, and ours when we heard it.
     now: u64,
     at: Moment,
@@ -64,7 +69,7 @@ impl Known {
         let at = Moment::now();
         for (name, record) in &view.names {
             if is_wanted(name) && record.head.is_some() {
-                let entry = Entry { record: record.clone(), now: view.now, at };
+                let entry = Entry { record: record.clone(), alone: None, now: view.now, at };
                 self.names.insert(name.clone(), entry);
             } else {
                 self.names.remove(name);
@@ -82,17 +87,15 @@ impl Known {
         is_wanted: impl Fn(&Name) -> bool,
     ) -> Vec<Name> {
         let at = Moment::now();
-        if self.own.len() == OWN {
-            self.own.pop_front();
-        }
-        self.own.push_back(done.version);
+        self.is_ours(done.version);
         let mut unseen = Vec::new();
         for (name, one) in &change.names {
             let Some(&Found { version, last_seq }) = done.names.get(name) else {
                 self.names.remove(name);
                 continue;
             };
-            let mut entry = Entry { record: before.names[name].clone(), now: done.now, at };
+            let record = before.names[name].clone();
+            let mut entry = Entry { record, alone: None, now: done.now, at };
             let known_version = entry.record.head.as_ref().map_or(0, |head| head.version);
             let complete = entry.last_seq() == last_seq;
             if version != known_version || (!complete && !matches!(one.head, Write::Keep)) {
@@ -136,6 +139,42 @@ impl Known {
             }
         }
         unseen
+    }
+
+    /// This process made that change.
+    fn is_ours(&mut self, version: u64) {
+        if self.own.len() == OWN {
+            self.own.pop_front();
+        }
+        self.own.push_back(version);
+    }
+
+    /// The version of the head, if nobody is there but this one, whose lease goes on.
+    pub(super) fn alone(&self, name: &Name, id: &RequestId) -> Option<u64> {
+        let entry = self.names.get(name)?;
+        let (holder, end) = entry.alone.as_ref()?;
+        let goes_on = end.is_none_or(|end| entry.now() < end);
+        (holder == id && goes_on).then(|| entry.record.head.as_ref().map(|head| head.version))?
+    }
+
+    /// Where nobody else is or was, this one holds by a change, for so long and with this head; or nobody does any
+    /// more.
+    pub(super) fn took(
+        &mut self,
+        name: &Name,
+        holder: Option<(RequestId, Option<u64>, Vec<u8>)>,
+        done: &Done,
+    ) {
+        self.is_ours(done.version);
+        let Some((id, lease_ms, bytes)) = holder else {
+            self.names.remove(name);
+            return;
+        };
+        let end = lease_ms.map(|lease_ms| done.now + lease_ms);
+        let head = Head { version: done.version, time: done.now, bytes, alive: None };
+        let record = Record { head: Some(head), queue: Vec::new() };
+        let entry = Entry { record, alone: Some((id, end)), now: done.now, at: Moment::now() };
+        self.names.insert(name.clone(), entry);
     }
 
     /// These waiters have said that they live.

@@ -4,9 +4,12 @@
 //! A job is *called* when nobody is before it. Whoever does it takes it a little later, with all that
 //! have come to stand behind it by then ([`Line::begin`]).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+use std::sync::Weak;
 
+use super::Map;
 use super::store::Name;
+use crate::carried::Push;
 
 /// So many at most go together: a store may bound what one change holds.
 const TOGETHER: usize = 32;
@@ -14,8 +17,8 @@ const TOGETHER: usize = 32;
 /// Jobs that wait for their names.
 pub(super) struct Line<J> {
     /// Those of each name, the first ones perhaps at work.
-    names: HashMap<Name, VecDeque<u64>>,
-    jobs: HashMap<u64, Job<J>>,
+    names: Map<Name, VecDeque<u64>>,
+    jobs: Map<u64, Job<J>>,
     next: u64,
 }
 
@@ -25,6 +28,8 @@ struct Job<J> {
     called: bool,
     /// Nothing while it is at work.
     job: Option<J>,
+    /// Of one that rests on whoever waits for it.
+    carried: Option<Weak<dyn Push>>,
 }
 
 /// Jobs that are done together, in this order. [`Line::done`] ends it.
@@ -37,20 +42,34 @@ pub(super) struct Batch<J> {
 
 impl<J> Default for Line<J> {
     fn default() -> Line<J> {
-        Line { names: HashMap::new(), jobs: HashMap::new(), next: 0 }
+        Line { names: Map::default(), jobs: Map::default(), next: 0 }
     }
 }
 
 impl<J> Line<J> {
-    /// One more job; if nobody is before it, it is called. Names are not twice in it.
-    pub(super) fn enter(&mut self, names: Vec<Name>, job: J) -> Option<u64> {
+    /// One more job; if nobody is before it, it is called. Else, those who may have to be pushed for it. Names
+    /// are not twice in it.
+    pub(super) fn enter(&mut self, names: Vec<Name>, job: J) -> Result<u64, Vec<Weak<dyn Push>>> {
         let number = self.next;
         self.next += 1;
         for name in &names {
             self.names.entry(name.clone()).or_default().push_back(number);
         }
-        self.jobs.insert(number, Job { names, called: false, job: Some(job) });
-        self.call(number)
+        self.jobs.insert(number, Job { names, called: false, job: Some(job), carried: None });
+        self.call(number).ok_or_else(|| {
+            let names = self.jobs[&number].names.iter();
+            let first = names.filter_map(|name| self.names[name].front().copied());
+            let first: Vec<u64> = first.filter(|first| *first != number).collect();
+            let first = first.iter().filter_map(|first| self.jobs.get_mut(first)?.carried.take());
+            first.collect()
+        })
+    }
+
+    /// Who does this job, which was called, only does it while it waits for it.
+    pub(super) fn carried(&mut self, number: u64, by: Weak<dyn Push>) {
+        if let Some(job) = self.jobs.get_mut(&number) {
+            job.carried = Some(by);
+        }
     }
 
     /// Whether something is at work there, or about to be.

@@ -1,26 +1,27 @@
 //! What this process has asked for and has not given up.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use keylatch_table::{Acquire, Grant, RequestId};
 use tokio::sync::watch;
 
 use super::super::Granted;
+use super::Map;
 use super::relay::{Pass, Plan, Relays};
 use super::store::{Name, Stand};
 use crate::clock::Moment;
 
 #[derive(Default)]
 pub(super) struct Mine {
-    requests: HashMap<RequestId, Ours>,
+    requests: Map<RequestId, Ours>,
     /// How many of them are on a name.
-    names: HashMap<Name, usize>,
+    names: Map<Name, usize>,
     /// How many of them wait there.
-    waits: HashMap<Name, usize>,
+    waits: Map<Name, usize>,
     /// On some name somebody has begun to wait where nobody did, and nobody has asked since.
     begun: bool,
     /// Those who wait, by seq.
-    seqs: HashMap<u64, RequestId>,
+    seqs: Map<u64, RequestId>,
     /// What goes from one of them to the next.
     pub(super) relays: Relays,
 }
@@ -60,6 +61,11 @@ pub(super) fn call(turn: &Turn) {
 impl Mine {
     pub(super) fn get(&self, id: &RequestId) -> Option<&Ours> {
         self.requests.get(id)
+    }
+
+    /// Whether it is in the queue.
+    pub(super) fn is_waiting(&self, id: &RequestId) -> bool {
+        matches!(self.get(id), Some(Ours { state: State::Waits(..), .. }))
     }
 
     pub(super) fn has(&self, name: &str) -> bool {
@@ -205,7 +211,7 @@ impl Mine {
     }
 }
 
-fn less(counts: &mut HashMap<Name, usize>, names: &[Name]) {
+fn less(counts: &mut Map<Name, usize>, names: &[Name]) {
     for name in names {
         if let Some(count) = counts.get_mut(name) {
             *count -= 1;

@@ -195,7 +195,7 @@ impl Store for Postgres {
         let lane = if is_durable(&change) { &self.durable } else { &self.quick };
         let (committed, tell) = (lane.submit(change), self.tell.clone());
         Box::pin(async move {
-            let committed = committed.await.unwrap_or_else(|_| Err(ended()));
+            let committed = committed.await.unwrap_or_else(|| Err(ended()));
             if let (Ok(Committed::Done(done)), Some(to_tell)) = (&committed, to_tell) {
                 to_tell.tell(done, &tell);
             }

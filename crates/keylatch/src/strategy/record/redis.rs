@@ -2,12 +2,15 @@
 //! Redis's own. What a fail-over of Redis forgets is lost: it does not wait for its replicas.
 //!
 //! - `place`: what a URL says; one Redis, or the one that Sentinels name.
+//! - `lane`: what is wanted at the same time goes together.
 //! - `link`: the connection, made again when it breaks, and whether that Redis is fit for locks.
 //! - `listen`: the second connection, on which changes are told.
 //! - `tasks`: tasks, whose records and rules of keeping are in `tasks.lua`.
 //! - `words`: changes as arguments of the scripts, and their answers.
-//! - `commit.lua` says what is kept; `take.lua` and `leave.lua` are its two most frequent cases.
+//! - `commit.lua` says what is kept; `take.lua` and `leave.lua` are its two most frequent cases,
+//!   `plain.lua` several of those.
 
+mod lane;
 mod link;
 mod listen;
 mod place;
@@ -23,6 +26,7 @@ use parking_lot::Mutex;
 use redis::{Cmd, RedisError, Script, Value};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
+use self::lane::Lane;
 use self::link::Link;
 use super::super::Pending;
 use super::store::{Change, Committed, Name, Stand, Store, StoreError, Told, View};
@@ -37,6 +41,7 @@ const AT_ONCE: usize = 500;
 pub(crate) struct Redis {
     link: Arc<Link>,
     scripts: Arc<Scripts>,
+    lane: Lane,
     told: Mutex<Option<UnboundedReceiver<Told>>>,
     clock: Arc<Clock>,
     db: i64,
@@ -63,6 +68,7 @@ struct Scripts {
     commit: Script,
     read: Script,
     touch: Script,
+    plain: Script,
     channel: String,
 }
 
@@ -82,9 +88,12 @@ impl Redis {
             commit: Script::new(include_str!("redis/commit.lua")),
             read: Script::new(include_str!("redis/read.lua")),
             touch: Script::new(include_str!("redis/touch.lua")),
+            plain: Script::new(include_str!("redis/plain.lua")),
             channel,
         };
-        Ok(Redis { link, scripts: Arc::new(scripts), told: Mutex::new(Some(told)), clock, db })
+        let scripts = Arc::new(scripts);
+        let lane = Lane::new(&link, &scripts);
+        Ok(Redis { link, scripts, lane, told: Mutex::new(Some(told)), clock, db })
     }
 }
 
@@ -100,6 +109,11 @@ fn nonsense() -> StoreError {
         text: "Redis has records of another program under keylatch:".into(),
         unknown: false,
     }
+}
+
+/// The runtime ends, and everything with it.
+fn ended() -> StoreError {
+    StoreError { text: "the program ends".into(), unknown: true }
 }
 
 /// Runs a script. A Redis that was restarted does not know it any more, and is told again.
@@ -172,18 +186,28 @@ impl Store for Redis {
     }
 
     fn commit(&self, change: Change) -> Pending<Result<Committed, StoreError>> {
-        let (link, scripts) = (Arc::clone(&self.link), Arc::clone(&self.scripts));
         let clock = Arc::clone(&self.clock);
-        Box::pin(async move {
-            let (script, command) = words::commit(&scripts, &change);
-            let value = run(&link, script, command).await?;
-            let committed = words::committed(&change, value, || clock.now());
+        let understood = move |change: &Change, value| {
+            let committed = words::committed(change, value, || clock.now());
             let committed = committed.ok_or_else(nonsense)?;
             clock.heard(match &committed {
                 Committed::Done(done) => done.now,
                 Committed::Mismatch(view) => view.now,
             });
             Ok(committed)
+        };
+        if words::is_plain(&change) {
+            let answer = self.lane.submit(change);
+            return Box::pin(async move {
+                let (change, value) = answer.await.ok_or_else(ended)?;
+                understood(&change, value?)
+            });
+        }
+        let (link, scripts) = (Arc::clone(&self.link), Arc::clone(&self.scripts));
+        Box::pin(async move {
+            let (script, command) = words::commit(&scripts, &change);
+            let value = run(&link, script, command).await?;
+            understood(&change, value)
         })
     }
 

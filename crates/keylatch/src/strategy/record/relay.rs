@@ -16,7 +16,7 @@
 //! | a run | the last write left one holder, of this process, with others of this process next in the queue |
 //! | passes | what was passed on since the last write that is known to have happened |
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ use keylatch_table::{Acquire, RequestId};
 
 use super::format::real;
 use super::store::Name;
+use super::{Map, Set};
 use crate::clock::Moment;
 
 /// So many are next at most: they take numbers, whether it comes to them or not.
@@ -31,13 +32,13 @@ pub(super) const NEXT: usize = 32;
 
 #[derive(Default)]
 pub(super) struct Relays {
-    names: HashMap<Name, Relay>,
+    names: Map<Name, Relay>,
     /// Whoever has passed it on and was not told yet that it is given up.
-    gone: HashSet<RequestId>,
+    gone: Set<RequestId>,
     /// Whoever gives it up, with nobody next, and is not at work yet.
-    freed: HashSet<RequestId>,
+    freed: Set<RequestId>,
     /// They ask anew and may be answered that they wait no more: nothing is passed to them.
-    asking: HashSet<RequestId>,
+    asking: Set<RequestId>,
 }
 
 #[derive(Default)]
@@ -189,6 +190,11 @@ impl Relays {
         self.gone.insert(pass.from.clone());
         relay.passes.push_back(pass.clone());
         Some((pass, run.since))
+    }
+
+    /// Whether something may be passed on there, or was.
+    pub(super) fn is_at(&self, name: &Name) -> bool {
+        self.names.contains_key(name)
     }
 
     /// Who gave up what can be passed on.

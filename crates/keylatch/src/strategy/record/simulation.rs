@@ -135,7 +135,7 @@ impl World {
         let mut state = self.state.lock();
         // One that a command is about may be on two names; its own, who have had what they waited for or
         // have given up, may be any number.
-        let others = |one: &NameChange| {
+        let others = |one: &Box<NameChange>| {
             one.remove.iter().filter(|stand| !stand.id.to_string().starts_with(client)).count()
         };
         let removed: usize = change.names.values().map(others).sum();

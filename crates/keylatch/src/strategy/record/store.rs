@@ -66,7 +66,7 @@ pub(crate) enum Expect {
 /// A change of some names, all or nothing.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Change {
-    pub(crate) names: BTreeMap<Name, NameChange>,
+    pub(crate) names: BTreeMap<Name, Box<NameChange>>,
     /// How many numbers the heads take, at least one; the first is the version of all of them (10).
     pub(crate) numbers: u64,
     /// New waiters. Each takes one more number as its seq, in this order.
@@ -74,6 +74,12 @@ pub(crate) struct Change {
 }
 
 impl Change {
+    /// Of one name.
+    pub(crate) fn of(name: impl Into<Name>, one: NameChange) -> Change {
+        let names = [(name.into(), Box::new(one))].into();
+        Change { names, numbers: 1, appends: Vec::new() }
+    }
+
     /// How many numbers it takes in all, drawn after the checks, under the lock of the heads (8).
     pub(crate) fn all_numbers(&self) -> u64 {
         self.numbers.max(1) + self.appends.len() as u64

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tokio::task::JoinSet;
 
-use super::super::store::{Committed, Expect, Store, Write};
-use super::{Ground, and_append, change, commit, done, one, put, read, removing, seqs};
+use super::super::store::{Committed, Expect, Found, NameChange, Store, Write};
+use super::{Ground, and_append, change, commit, done, one, put, read, removing, seqs, version};
 
 /// Half of them on each of two connections.
 async fn two(ground: &impl Ground) -> impl Fn(usize) -> Arc<dyn Store> {
@@ -40,6 +40,64 @@ pub(crate) async fn one_of_many_wins(ground: &impl Ground) {
         let head = read(&*store(0), "k").await.head.unwrap();
         assert_eq!((head.version, head.bytes), (next, number.to_string().into_bytes()));
         version = next;
+    }
+}
+
+/// Idle locks that are taken and left at the same time may go to the store together, but what comes of one is its
+/// own: others' names, numbers and refusals are not mixed up with it.
+pub(crate) async fn idle_locks_side_by_side(ground: &impl Ground) {
+    const NAMES: usize = 40;
+    let store = ground.open().await;
+    let take = |at: usize| {
+        let (store, text) = (Arc::clone(&store), format!("n{at}"));
+        async move {
+            let idle = NameChange { last_seq: Some(0), ..one(Expect::Absent, put(&text[..])) };
+            commit(&*store, change([(&text[..], idle)])).await
+        }
+    };
+    let leave = |at: usize, version: u64| {
+        let (store, text) = (Arc::clone(&store), format!("n{at}"));
+        async move {
+            let held = one(Expect::Version(version), Write::Delete);
+            let held = NameChange { last_seq: Some(0), ..held };
+            commit(&*store, change([(&text[..], held)])).await
+        }
+    };
+    // Each name twice: one of the two is refused, and told of the other.
+    let taken = JoinSet::from_iter((0..2 * NAMES).map(|at| {
+        let take = take(at % NAMES);
+        async move { (at % NAMES, take.await) }
+    }));
+    let (mut versions, mut refused) = (vec![0; NAMES], vec![0; NAMES]);
+    for (at, committed) in taken.join_all().await {
+        match committed {
+            Committed::Done(done) => {
+                assert_eq!(std::mem::replace(&mut versions[at], done.version), 0, "taken twice");
+                let found = done.names.into_iter().map(|(name, found)| (name.to_string(), found));
+                let nothing = Found { version: 0, last_seq: 0 };
+                assert_eq!(found.collect::<Vec<_>>(), [(format!("n{at}"), nothing)]);
+            }
+            Committed::Mismatch(view) => {
+                let head = view.names[&*format!("n{at}")].head.as_ref().unwrap();
+                assert_eq!(head.bytes, format!("n{at}").into_bytes());
+                refused[at] = head.version;
+            }
+        }
+    }
+    assert_eq!(versions, refused);
+    let mut numbers = versions.clone();
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), NAMES, "no number is given twice");
+    // Every third is left by somebody who knows another version, and stays.
+    let left = JoinSet::from_iter((0..NAMES).map(|at| {
+        let leave = leave(at, versions[at] + u64::from(at % 3 == 0));
+        async move { (at, leave.await) }
+    }));
+    for (at, committed) in left.join_all().await {
+        assert_eq!(matches!(committed, Committed::Mismatch(_)), at % 3 == 0, "n{at}");
+        let stays = (at % 3 == 0).then_some(versions[at]);
+        assert_eq!(version(&*store, &format!("n{at}")).await, stays);
     }
 }
 

@@ -7,9 +7,10 @@
 //! A change is settled here, not by whoever asked for it: that one may have gone.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -20,6 +21,7 @@ use super::leases::Class;
 use super::link::{CALL, Failed, refused};
 use super::wire::{Compare, KeyValue, Op, RangeRequest, TxnRequest, TxnResponse};
 use super::{Shared, value, wall_ms};
+use crate::carried::{Carried, Push};
 
 /// How many changes go together. etcd takes 128 operations, and what these leave is what each of them has.
 const TOGETHER: usize = 32;
@@ -50,6 +52,8 @@ struct Inner {
     waiting: VecDeque<Job>,
     /// There is a worker, who sees to those who wait.
     busy: bool,
+    /// It is the first of them, who only works while it waits.
+    carried: Option<Weak<dyn Push>>,
 }
 
 impl Queue {
@@ -123,17 +127,33 @@ impl Shared {
         leases: BTreeMap<Class, i64>,
     ) -> Answer {
         let (now, since) = (wall_ms(), Instant::now());
-        let (answer, came) = oneshot::channel();
-        let busy = {
+        let (answer, mut came) = oneshot::channel();
+        let (work, before) = {
             let mut inner = self.queue.0.lock();
             inner.waiting.push_back(Job { change, leases, now, since, answer });
-            std::mem::replace(&mut inner.busy, true)
+            match std::mem::replace(&mut inner.busy, true) {
+                true => (None, inner.carried.take()),
+                false => {
+                    let work = work(Worker { store: Arc::clone(self), done: false });
+                    let work = Carried::new(&Handle::current(), Box::pin(work));
+                    inner.carried = Some(work.pusher());
+                    (Some(work), None)
+                }
+            }
         };
-        if !busy {
-            // In a task of its own: whoever asked may go away or look elsewhere, and others wait.
-            tokio::spawn(work(Worker { store: Arc::clone(self), done: false }));
+        if let Some(before) = before.and_then(|before| before.upgrade()) {
+            before.push();
         }
-        came.await.unwrap_or_else(|_| Err(Failed { unknown: true, ..refused("it was stopped") }))
+        let stopped = |_| Err(Failed { unknown: true, ..refused("it was stopped") });
+        if let Some(work) = work {
+            // Not longer than for its own: others may have come meanwhile.
+            tokio::select! {
+                biased;
+                came = &mut came => return came.unwrap_or_else(stopped),
+                _ = work => {}
+            }
+        }
+        came.await.unwrap_or_else(stopped)
     }
 
     async fn one(&self, base: Base, job: Job) {

@@ -7,9 +7,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use super::super::gather::{Calls, Gather};
 use super::super::store::{Change, Committed, StoreError, Write};
 use super::LIMIT;
 use super::call::{Call, CallOne, nonsense};
@@ -24,52 +24,46 @@ const MOST_BYTES: usize = 1 << 20;
 
 pub(super) type Outcome = Result<Committed, StoreError>;
 
-struct Job {
+pub(super) struct Job {
     change: Change,
     since: Instant,
     answer: oneshot::Sender<Outcome>,
 }
 
 #[derive(Clone)]
-pub(super) struct Lane(Arc<Inner>);
+pub(super) struct Lane(Gather<Changes>);
 
-struct Inner {
+struct Changes {
     pool: Arc<Pool>,
     /// How many connections it uses at once.
     most: usize,
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    waiting: VecDeque<Job>,
-    /// How many send at the moment.
-    busy: usize,
 }
 
 impl Lane {
     pub(super) fn new(pool: &Arc<Pool>, most: usize) -> Lane {
-        Lane(Arc::new(Inner { pool: Arc::clone(pool), most, state: Mutex::default() }))
+        Lane(Gather::new(Changes { pool: Arc::clone(pool), most }))
     }
 
     /// It goes on, whatever becomes of what is returned.
-    pub(super) fn submit(&self, change: Change) -> oneshot::Receiver<Outcome> {
+    pub(super) fn submit(
+        &self,
+        change: Change,
+    ) -> impl Future<Output = Option<Outcome>> + Send + use<> {
         let (answer, answered) = oneshot::channel();
-        let mut state = self.0.state.lock();
-        state.waiting.push_back(Job { change, since: Instant::now(), answer });
-        if state.busy < self.0.most {
-            state.busy += 1;
-            tokio::spawn(run(Arc::clone(&self.0)));
-        }
-        answered
+        self.0.submit(Job { change, since: Instant::now(), answer }, answered)
     }
 }
 
-impl State {
-    /// All that go together.
-    fn take(&mut self) -> Vec<Job> {
+impl Calls for Changes {
+    type Job = Job;
+
+    fn most(&self) -> usize {
+        self.most
+    }
+
+    fn together(&self, waiting: &mut VecDeque<Job>) -> Vec<Job> {
         let (mut jobs, mut names, mut bytes) = (Vec::new(), 0, 0);
-        while let Some(next) = self.waiting.front() {
+        while let Some(next) = waiting.front() {
             names += next.change.names.len();
             bytes += size(&next.change);
             if !jobs.is_empty()
@@ -77,9 +71,20 @@ impl State {
             {
                 break;
             }
-            jobs.extend(self.waiting.pop_front());
+            jobs.extend(waiting.pop_front());
         }
         jobs
+    }
+
+    async fn call(&self, jobs: Vec<Job>) {
+        // Whoever waited for too long has been given up, or is about to be.
+        let (jobs, late): (Vec<Job>, Vec<Job>) =
+            jobs.into_iter().partition(|job| job.since.elapsed() < LIMIT);
+        for job in late {
+            let text = format!("PostgreSQL was busy for {} s", LIMIT.as_secs());
+            drop(job.answer.send(Err(StoreError { text, unknown: false })));
+        }
+        send(&self.pool, jobs).await;
     }
 }
 
@@ -89,29 +94,6 @@ fn size(change: &Change) -> usize {
         Write::Keep | Write::Delete => 0,
     });
     heads.chain(change.appends.iter().map(|append| append.bytes.len())).sum()
-}
-
-/// Sends as long as something waits.
-async fn run(lane: Arc<Inner>) {
-    loop {
-        let jobs = {
-            let mut state = lane.state.lock();
-            let jobs = state.take();
-            if jobs.is_empty() {
-                state.busy -= 1;
-                return;
-            }
-            jobs
-        };
-        // Whoever waited for too long has been given up, or is about to be.
-        let (jobs, late): (Vec<Job>, Vec<Job>) =
-            jobs.into_iter().partition(|job| job.since.elapsed() < LIMIT);
-        for job in late {
-            let text = format!("PostgreSQL was busy for {} s", LIMIT.as_secs());
-            drop(job.answer.send(Err(StoreError { text, unknown: false })));
-        }
-        send(&lane.pool, jobs).await;
-    }
 }
 
 async fn send(pool: &Pool, mut jobs: Vec<Job>) {

@@ -58,8 +58,7 @@ pub(super) async fn sweep(pool: &Pool, lane: &Lane) -> usize {
             tell: false,
             own_up_to: None,
         };
-        let names = [(name.into(), gone)].into();
-        Some(lane.submit(Change { names, numbers: 1, appends: Vec::new() }))
+        Some(lane.submit(Change::of(name, gone)))
     });
     let gone: Vec<_> = gone.collect();
     for gone in gone {

@@ -99,7 +99,7 @@ fn granted(expect: Expect, text: &str) -> Change {
         tell: false,
         own_up_to: None,
     };
-    Change { names: [("k".into(), one)].into(), numbers: 1, appends: Vec::new() }
+    Change::of("k", one)
 }
 
 fn ended(expect: Expect) -> Change {

@@ -103,7 +103,7 @@ fn change(name: &str, expect: Expect, head: Write) -> Change {
         tell: false,
         own_up_to: None,
     };
-    Change { names: [(name.into(), one)].into(), numbers: 1, appends: Vec::new() }
+    Change::of(name, one)
 }
 
 fn and_append(mut change: Change, who: &str, live_ms: u64) -> Change {
@@ -180,7 +180,7 @@ async fn where_only_the_writers_own_stand_nothing_is_published() {
     for (own_up_to, published_then) in
         [(Some(seq), None), (Some(seq - 1), Some(1)), (None, Some(2))]
     {
-        let only = |one: &mut NameChange| (one.last_seq, one.own_up_to) = (None, own_up_to);
+        let only = |one: &mut Box<NameChange>| (one.last_seq, one.own_up_to) = (None, own_up_to);
         write.names.values_mut().for_each(only);
         done(&store, write.clone()).await;
         assert_eq!(published(), published_then, "{own_up_to:?}");

@@ -40,13 +40,46 @@ pub(super) fn commit<'a>(scripts: &'a Scripts, change: &Change) -> (&'a Script, 
             }
             (Write::Delete, Expect::Version(version)) if one.last_seq == Some(0) => {
                 let mut command = call(&scripts.leave, change.names.keys());
-                command.arg(format!("-{version} "));
+                command.arg(start_of_head(version));
                 return (&scripts.leave, command);
             }
             _ => {}
         }
     }
     (&scripts.commit, whole_commit(scripts, change))
+}
+
+/// Whether a change takes or leaves one name where nobody else is.
+pub(super) fn is_plain(change: &Change) -> bool {
+    let Some(one) = alone(change) else { return false };
+    match (&one.head, one.expect) {
+        (Write::Put(_), Expect::Absent) => change.numbers <= 1,
+        (Write::Delete, Expect::Version(_)) => one.last_seq == Some(0),
+        _ => false,
+    }
+}
+
+/// Several plain changes in one script.
+pub(super) fn plain<'a>(script: &Script, changes: impl Iterator<Item = &'a Change>) -> Cmd {
+    let all: Vec<(&Name, &Box<NameChange>)> =
+        changes.filter_map(|change| change.names.first_key_value()).collect();
+    let mut command = call(script, all.iter().map(|(name, _)| *name));
+    for (_, one) in all {
+        match (&one.head, one.expect) {
+            (Write::Put(put), _) => {
+                keep(&mut command, put);
+                command.arg(&put.bytes[..]);
+            }
+            (_, Expect::Version(version)) => drop(command.arg("l").arg(start_of_head(version))),
+            _ => drop(command.arg("l").arg("")),
+        }
+    }
+    command
+}
+
+/// How a head begins where nobody waits.
+fn start_of_head(version: u64) -> String {
+    format!("-{version} ")
 }
 
 /// A change of the head of one name, of which nobody needs to hear.

@@ -34,7 +34,7 @@ fn change(expect: Expect, head: Write) -> Change {
         tell: false,
         own_up_to: None,
     };
-    Change { names: [("k".into(), one)].into(), numbers: 1, appends: Vec::new() }
+    Change::of("k", one)
 }
 
 fn stand(who: &str, live_ms: u64) -> Change {

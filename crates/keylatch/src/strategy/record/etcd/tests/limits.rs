@@ -26,7 +26,7 @@ fn change(expect: Expect, holders: usize, leased: bool) -> Change {
         tell: false,
         own_up_to: None,
     };
-    Change { names: [("k".into(), one)].into(), numbers: 1, appends: Vec::new() }
+    Change::of("k", one)
 }
 
 async fn alive(store: &Etcd) -> usize {

@@ -26,7 +26,7 @@ fn change(name: &Name, expect: Expect, lease_ms: u64) -> Change {
         tell: false,
         own_up_to: None,
     };
-    Change { names: [(name.clone(), one)].into(), numbers: 1, appends: Vec::new() }
+    Change::of(name.clone(), one)
 }
 
 fn version(committed: &Committed) -> u64 {

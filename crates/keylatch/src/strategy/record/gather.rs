@@ -1,0 +1,238 @@
+//! What is wanted from a store at the same time goes there together: one call for all that have come while the
+//! last ones were under way. Nobody waits for company: alone, one goes alone, and does it himself.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use crate::carried::{Carried, Push};
+
+/// Calls of a store.
+pub(super) trait Calls: Send + Sync + 'static {
+    /// What is wanted, with whom to answer.
+    type Job: Send + 'static;
+    /// How many are under way at once.
+    fn most(&self) -> usize;
+    /// Takes those that go together next; none only if nobody waits.
+    fn together(&self, waiting: &mut VecDeque<Self::Job>) -> Vec<Self::Job>;
+    /// Calls, and answers each of them.
+    fn call(&self, jobs: Vec<Self::Job>) -> impl Future<Output = ()> + Send;
+}
+
+pub(super) struct Gather<C: Calls>(Arc<Inner<C>>);
+
+impl<C: Calls> Clone for Gather<C> {
+    fn clone(&self) -> Gather<C> {
+        Gather(Arc::clone(&self.0))
+    }
+}
+
+struct Inner<C: Calls> {
+    calls: C,
+    state: Mutex<State<C::Job>>,
+}
+
+struct State<J> {
+    waiting: VecDeque<J>,
+    /// How many call at the moment.
+    busy: usize,
+    /// Those of them who only do while they wait for it.
+    carried: Vec<Weak<dyn Push>>,
+}
+
+impl<C: Calls> Gather<C> {
+    pub(super) fn new(calls: C) -> Gather<C> {
+        let state = State { waiting: VecDeque::new(), busy: 0, carried: Vec::new() };
+        Gather(Arc::new(Inner { calls, state: Mutex::new(state) }))
+    }
+
+    /// It goes on, whatever becomes of what is returned: what is answered to it, or nothing if the runtime
+    /// ends.
+    pub(super) fn submit<T: Send + 'static>(
+        &self,
+        job: C::Job,
+        mut answered: oneshot::Receiver<T>,
+    ) -> impl Future<Output = Option<T>> + Send + use<C, T> {
+        let mut state = self.0.state.lock();
+        state.waiting.push_back(job);
+        let work = (state.busy < self.0.calls.most()).then(|| {
+            state.busy += 1;
+            let work = Box::pin(run(Busy { inner: Arc::clone(&self.0), done: false }));
+            let work = Carried::new(&Handle::current(), work);
+            state.carried.push(work.pusher());
+            work
+        });
+        let before = match &work {
+            Some(_) => Vec::new(),
+            None => std::mem::take(&mut state.carried),
+        };
+        drop(state);
+        // It depends on them now.
+        before.iter().filter_map(Weak::upgrade).for_each(|before| before.push());
+        async move {
+            if let Some(work) = work {
+                // Not longer than for its own: others may have come meanwhile.
+                tokio::select! {
+                    biased;
+                    answer = &mut answered => return answer.ok(),
+                    _ = work => {}
+                }
+            }
+            answered.await.ok()
+        }
+    }
+}
+
+impl<J> State<J> {
+    /// One of those who call does not any more.
+    fn ended(&mut self) {
+        self.busy -= 1;
+        self.carried.retain(|by| self.busy > 0 && by.strong_count() > 0);
+    }
+}
+
+/// Somebody who calls for all. If it ends early, with its runtime, nobody is left waiting for it.
+struct Busy<C: Calls> {
+    inner: Arc<Inner<C>>,
+    done: bool,
+}
+
+impl<C: Calls> Drop for Busy<C> {
+    fn drop(&mut self) {
+        if !self.done {
+            let mut state = self.inner.state.lock();
+            state.ended();
+            if state.busy == 0 {
+                state.waiting.clear();
+            }
+        }
+    }
+}
+
+/// Calls as long as somebody waits.
+async fn run<C: Calls>(mut busy: Busy<C>) {
+    loop {
+        let jobs = {
+            let mut state = busy.inner.state.lock();
+            let jobs = busy.inner.calls.together(&mut state.waiting);
+            if jobs.is_empty() {
+                state.ended();
+                drop(state);
+                busy.done = true;
+                return;
+            }
+            jobs
+        };
+        busy.inner.calls.call(jobs).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::sync::{Semaphore, mpsc};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// Answers how many went together, once it may.
+    struct Counts {
+        may: Arc<Semaphore>,
+        calls: mpsc::UnboundedSender<usize>,
+    }
+
+    impl Calls for Counts {
+        type Job = oneshot::Sender<usize>;
+
+        fn most(&self) -> usize {
+            1
+        }
+
+        fn together(&self, waiting: &mut VecDeque<Self::Job>) -> Vec<Self::Job> {
+            waiting.drain(..).collect()
+        }
+
+        async fn call(&self, jobs: Vec<Self::Job>) {
+            let count = jobs.len();
+            self.calls.send(count).unwrap();
+            self.may.acquire().await.unwrap().forget();
+            for job in jobs {
+                drop(job.send(count));
+            }
+        }
+    }
+
+    struct Scene {
+        gather: Gather<Counts>,
+        may: Arc<Semaphore>,
+        calls: mpsc::UnboundedReceiver<usize>,
+    }
+
+    fn scene() -> Scene {
+        let may = Arc::new(Semaphore::new(0));
+        let (tell, calls) = mpsc::unbounded_channel();
+        let gather = Gather::new(Counts { may: Arc::clone(&may), calls: tell });
+        Scene { gather, may, calls }
+    }
+
+    impl Scene {
+        fn submit(&self) -> impl Future<Output = Option<usize>> + Send + use<> {
+            let (job, answered) = oneshot::channel();
+            self.gather.submit(job, answered)
+        }
+    }
+
+    #[tokio::test]
+    async fn alone_one_goes_alone_and_those_who_come_meanwhile_go_together() {
+        let mut scene = scene();
+        let first = tokio::spawn(scene.submit());
+        assert_eq!(scene.calls.recv().await, Some(1));
+        let others = [scene.submit(), scene.submit(), scene.submit()].map(tokio::spawn);
+        scene.may.add_permits(2);
+        assert_eq!(first.await.unwrap(), Some(1));
+        for other in others {
+            assert_eq!(other.await.unwrap(), Some(3));
+        }
+        // Nobody is left who calls, and the next one does.
+        scene.may.add_permits(1);
+        assert_eq!(scene.submit().await, Some(1));
+    }
+
+    #[tokio::test]
+    async fn it_is_done_also_if_nobody_waits_for_it() {
+        let mut scene = scene();
+        drop(scene.submit());
+        assert_eq!(scene.calls.recv().await, Some(1));
+        drop(scene.submit());
+        scene.may.add_permits(2);
+        assert_eq!(scene.calls.recv().await, Some(1));
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_for_one_who_does_not_look() {
+        let scene = scene();
+        let mut first = Box::pin(scene.submit());
+        assert!(timeout(Duration::ZERO, &mut first).await.is_err(), "it may not yet");
+        scene.may.add_permits(2);
+        // The first one is not polled meanwhile.
+        assert_eq!(scene.submit().await, Some(1));
+        assert_eq!(first.await, Some(1));
+    }
+
+    #[tokio::test]
+    async fn whoever_has_an_answer_does_not_work_for_others() {
+        let mut scene = scene();
+        let first = tokio::spawn(scene.submit());
+        assert_eq!(scene.calls.recv().await, Some(1));
+        let second = tokio::spawn(scene.submit());
+        tokio::task::yield_now().await;
+        scene.may.add_permits(1);
+        assert_eq!(first.await.unwrap(), Some(1), "while the second is under way");
+        scene.may.add_permits(1);
+        assert_eq!(second.await.unwrap(), Some(1));
+    }
+}
