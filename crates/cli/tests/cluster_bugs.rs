@@ -5,25 +5,15 @@ mod common;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use common::{Client, HANG, text, token};
+use common::node::eventually;
+use common::{Client, text, token};
 use keylatch_chaos::member::Member;
 use keylatch_chaos::wires::Wires;
 use keylatch_server::cluster::{Fingerprint, Role};
 use keylatch_wire::Value;
 use tempfile::TempDir;
-
-fn eventually<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
-    let since = Instant::now();
-    loop {
-        if let Some(found) = found() {
-            return found;
-        }
-        assert!(since.elapsed() < HANG, "{what}: not in time");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
 
 struct Three {
     members: Vec<Member>,
