@@ -327,6 +327,21 @@ fn an_operator_sees_members_hands_over_and_takes_one_out() {
     assert!(!ok && said.contains("peer address"), "{said}");
 }
 
+/// Whoever is asked names the dead one for a while yet; the operator need not know that.
+#[test]
+fn a_leader_that_was_killed_a_moment_ago_is_taken_out() {
+    let mut nodes = three();
+    let status = nodes[0].status().unwrap();
+    let leader = status.leader.unwrap();
+    let leads = |node: &Node| node.status().is_some_and(|it| it.node == leader);
+    let mut dead = nodes.remove(nodes.iter().position(leads).unwrap());
+    dead.server.kill();
+    let peer = nodes[0].peer.to_string();
+    let (ok, said) = keylatch(&["cluster", "remove", "--peer", &peer, &leader.to_string()]);
+    assert!(ok, "{said}");
+    until_voters(&nodes[0], 2);
+}
+
 /// What is held stays held while nobody leads: whoever holds it goes on until its lease would end.
 #[test]
 fn a_command_goes_on_under_its_lock_while_nobody_leads() {

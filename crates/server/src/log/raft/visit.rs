@@ -25,6 +25,8 @@ const WITHIN: Duration = Duration::from_secs(30);
 const MAKING: Duration = Duration::from_secs(150);
 /// How long a node that was added may take until it votes: it gets the log first.
 const JOINS: Duration = Duration::from_secs(120);
+/// How long a leader is waited for: one that has just died is named for a second, and elections take less.
+const LEADS: Duration = Duration::from_secs(5);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -115,18 +117,48 @@ fn block_on<T, E: From<ClusterError>>(asking: impl Future<Output = Result<T, E>>
     runtime.map_err(|error| ClusterError::Failed(error.to_string()))?.block_on(asking)
 }
 
-/// Asks whoever leads, as the member that is visited knows.
+/// Asks whoever leads, as the member that is visited knows. If that one is not there (any more), waits for another one.
 async fn ask_leader(at: &Visit, request: &Request) -> Result<(), ClusterError> {
     let (channel, address) = reach(at)?;
-    let status = ask(&*channel, &address, &Request::Status, message::read_status).await?;
-    let leads = |member: &&crate::cluster::MemberStatus| Some(member.node) == status.leader;
+    let until = Instant::now() + LEADS;
+    loop {
+        let mut leader = match find_leader(&*channel, &address).await {
+            Ok(leader) => leader,
+            Err(error) if error.is_settled(&address) || Instant::now() >= until => {
+                return Err(error);
+            }
+            Err(_) => {
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        match leader.ask(request, WITHIN, message::read_led).await? {
+            Led::Done | Led::Short | Led::Index(_) => return Ok(()),
+            Led::NotLeader(_) if Instant::now() < until => tokio::time::sleep(PAUSE).await,
+            Led::NotLeader(_) => return Err(ClusterError::NoLeader),
+            Led::NoRoom => return Err(ClusterError::Failed("the disk of its log is full".into())),
+            Led::Refused(why) => return Err(ClusterError::Failed(why)),
+            Led::Removed => return Err(ClusterError::Failed("it is no member any more".into())),
+        }
+    }
+}
+
+/// Nothing has been asked of it yet.
+async fn find_leader(channel: &dyn Channel, address: &str) -> Result<Link, ClusterError> {
+    let status = ask(channel, address, &Request::Status, message::read_status).await?;
+    let leads = |member: &&MemberStatus| Some(member.node) == status.leader;
     let leader = status.members.iter().find(leads).ok_or(ClusterError::NoLeader)?;
-    match ask(&*channel, &leader.address, request, message::read_led).await? {
-        Led::Done | Led::Short | Led::Index(_) => Ok(()),
-        Led::NotLeader(_) => Err(ClusterError::NoLeader),
-        Led::NoRoom => Err(ClusterError::Failed("the disk of its log is full".into())),
-        Led::Refused(why) => Err(ClusterError::Failed(why)),
-        Led::Removed => Err(ClusterError::Failed("it is no member any more".into())),
+    Link::to(channel, &leader.address).await
+}
+
+impl ClusterError {
+    /// Whether it is the same a moment later: it is not about who leads, which changes.
+    fn is_settled(&self, visited: &str) -> bool {
+        match self {
+            ClusterError::NoLeader => false,
+            ClusterError::Unreachable(address, _) => address == visited,
+            ClusterError::Tls(_) | ClusterError::Failed(_) => true,
+        }
     }
 }
 
