@@ -27,6 +27,8 @@ const MAKING: Duration = Duration::from_secs(150);
 const JOINS: Duration = Duration::from_secs(120);
 /// How long a leader is waited for: one that has just died is named for a second, and elections take less.
 const LEADS: Duration = Duration::from_secs(5);
+/// How long a node may take until it waits to be added.
+const STARTS: Duration = Duration::from_secs(3);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -66,7 +68,8 @@ pub(crate) fn add(at: &Visit, address: &str) -> Result<u64, ClusterError> {
         }
         let members = status.members.into_iter().map(|member| member.address).collect();
         let request = Request::Add(status.cluster, members);
-        let node = match ask(&*channel, address, &request, message::read_led).await? {
+        let mut added = Link::to_new(&*channel, address).await?;
+        let node = match added.ask(&request, WITHIN, message::read_led).await? {
             Led::Index(node) => node,
             Led::Refused(why) => return Err(ClusterError::Failed(format!("{address}: {why}"))),
             _ => return Err(ClusterError::Failed(format!("{address} does not wait to be added"))),
@@ -197,6 +200,17 @@ impl Link {
         let unreachable = |why| ClusterError::Unreachable(address.into(), why);
         let (link, _) = connected.map_err(|error| unreachable(error.to_string()))?;
         Ok(Link { link, address: address.into() })
+    }
+
+    /// To a node that may have been started a moment ago.
+    async fn to_new(channel: &dyn Channel, address: &str) -> Result<Link, ClusterError> {
+        let until = Instant::now() + STARTS;
+        loop {
+            match Link::to(channel, address).await {
+                Err(_) if Instant::now() < until => tokio::time::sleep(PAUSE).await,
+                settled => return settled,
+            }
+        }
     }
 
     async fn ask<T>(
