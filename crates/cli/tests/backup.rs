@@ -2,105 +2,23 @@
 
 mod common;
 
-use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Command;
-use std::time::{Duration, Instant};
 
-use common::{HANG, Server, Start, text, token};
-use keylatch_server::cluster::{Role, Status, Visit};
+use common::node::{Node, eventually, member};
+use common::{Server, text, token};
+use keylatch_server::cluster::Visit;
 use keylatch_wire::Value;
 use serde_json::Value as Json;
 use tempfile::TempDir;
 
-fn eventually<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
-    let since = Instant::now();
-    loop {
-        if let Some(found) = found() {
-            return found;
-        }
-        assert!(since.elapsed() < HANG, "{what}: not in time");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-struct Node {
-    peer: SocketAddr,
-    server: Server,
-}
-
-impl Node {
-    fn start(dir: &Path, join: Option<SocketAddr>) -> Node {
-        Node::start_at(dir, common::free(), join)
-    }
-
-    fn start_at(dir: &Path, peer: SocketAddr, join: Option<SocketAddr>) -> Node {
-        Node { peer, server: member(dir, peer, join, 500).start() }
-    }
-
-    fn status(&self) -> Option<Status> {
-        Visit::plainly(&self.peer).status().ok()
-    }
-
-    fn until_voters(&self, count: usize) {
-        eventually("voters", || {
-            let members = self.status()?.members;
-            let voters = members.iter().filter(|member| member.role == Role::Voter).count();
-            (voters == count && members.len() == count).then_some(())
-        });
-    }
-
-    /// Asks again what met no leader, as clients do.
-    fn insist(&self, line: &str) -> Value {
-        eventually(line, || match self.server.client().ask(line)? {
-            Value::Error(error) if error.starts_with("NOLEADER") => None,
-            answer => Some(answer),
-        })
-    }
-}
-
-impl Node {
-    /// How many lines such a list has.
-    fn count(&self, words: &str) -> usize {
-        match self.insist(&format!("LOCKS {words}")) {
-            Value::Array(all) => all.len(),
-            other => panic!("not a list: {other:?}"),
-        }
-    }
-}
-
-fn member(dir: &Path, peer: SocketAddr, join: Option<SocketAddr>, leader_wait_ms: u64) -> Start {
-    let mut start = Start::in_dir(dir).config(&format!("peer = '{peer}'"));
-    if let Some(join) = join {
-        start = start.config(&format!("join = ['{join}']"));
-    }
-    let sizes = "[log]\nsegment_bytes = 1048576\nreserve_bytes = 65536";
-    start.config(&format!("leader_wait_ms = {leader_wait_ms}")).config(sizes)
-}
-
 /// What a command says that succeeds, as JSON.
 fn said(words: &[&str]) -> Json {
-    let output = keylatch(words, true);
-    assert!(output.0, "{words:?}: {}", output.1);
-    serde_json::from_str(&output.1).unwrap_or_else(|error| panic!("{error}: {}", output.1))
+    common::node::said(words, None)
 }
 
 /// What one says that fails.
 fn refused(words: &[&str]) -> String {
-    let (ok, said) = keylatch(words, false);
-    assert!(!ok, "{words:?}: {said}");
-    said
-}
-
-fn keylatch(words: &[&str], json: bool) -> (bool, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_keylatch"));
-    command.arg("cluster").args(words);
-    if json {
-        command.args(["-o", "json"]);
-    }
-    let output = command.output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+    common::node::refused(words, None)
 }
 
 fn path(dir: &TempDir, name: &str) -> String {
@@ -282,7 +200,7 @@ fn a_backup_under_load_is_the_state_of_one_moment() {
     let peer = common::free();
     // A load may take its time.
     let server = member(&dir.path().join("one"), peer, None, 50_000).start();
-    let one = Node { peer, server };
+    let one = Node { peer, server, tls: None };
     one.insist("LOCK first ID first LEASE 0");
     let meta = "m".repeat(900);
     let mut client = one.server.client();

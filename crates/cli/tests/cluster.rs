@@ -11,21 +11,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Client, HANG, Random, Server, Start, text, token};
+use common::node::eventually;
+use common::{Client, HANG, Random, Server, text, token};
 use keylatch_server::cluster::{Fingerprint, Role, Status, Visit};
 use keylatch_wire::Value;
 use tempfile::TempDir;
-
-fn eventually<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
-    let since = Instant::now();
-    loop {
-        if let Some(found) = found() {
-            return found;
-        }
-        assert!(since.elapsed() < HANG, "{what}: not in time");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
 
 struct Node {
     dir: TempDir,
@@ -34,13 +24,7 @@ struct Node {
 }
 
 fn start(dir: &TempDir, peer: SocketAddr, join: Option<SocketAddr>) -> Server {
-    let mut start = Start::in_dir(dir.path()).config(&format!("peer = '{peer}'"));
-    if let Some(join) = join {
-        start = start.config(&format!("join = ['{join}']"));
-    }
-    // Files that are made in no time, also by three at once.
-    let sizes = "[log]\nsegment_bytes = 1048576\nreserve_bytes = 65536";
-    start.config("leader_wait_ms = 500").config(sizes).start()
+    common::node::member(dir.path(), peer, join, 500).start()
 }
 
 impl Node {
@@ -341,6 +325,21 @@ fn an_operator_sees_members_hands_over_and_takes_one_out() {
     assert!(!ok && said.contains("no node 77"), "{said}");
     let (ok, said) = keylatch(&["cluster", "status", "--peer", "127.0.0.1:1"]);
     assert!(!ok && said.contains("peer address"), "{said}");
+}
+
+/// Whoever is asked names the dead one for a while yet; the operator need not know that.
+#[test]
+fn a_leader_that_was_killed_a_moment_ago_is_taken_out() {
+    let mut nodes = three();
+    let status = nodes[0].status().unwrap();
+    let leader = status.leader.unwrap();
+    let leads = |node: &Node| node.status().is_some_and(|it| it.node == leader);
+    let mut dead = nodes.remove(nodes.iter().position(leads).unwrap());
+    dead.server.kill();
+    let peer = nodes[0].peer.to_string();
+    let (ok, said) = keylatch(&["cluster", "remove", "--peer", &peer, &leader.to_string()]);
+    assert!(ok, "{said}");
+    until_voters(&nodes[0], 2);
 }
 
 /// What is held stays held while nobody leads: whoever holds it goes on until its lease would end.

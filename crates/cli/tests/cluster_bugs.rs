@@ -1,29 +1,20 @@
-//! Known bugs of clusters (`known_bugs.rs` has those of one server, `cluster.rs` of the server 16, 19 and 23): three
+//! Known bugs of clusters (`known_bugs.rs` has those of one server, `cluster.rs` of the server 16 and one
+//! half of 19, `fsync.rs` 22): three
 //! processes with a network between them that can be cut, each with a wall clock of its own.
 
 mod common;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use common::{Client, HANG, text, token};
+use common::node::eventually;
+use common::{Client, text, token};
 use keylatch_chaos::member::Member;
 use keylatch_chaos::wires::Wires;
 use keylatch_server::cluster::{Fingerprint, Role};
 use keylatch_wire::Value;
 use tempfile::TempDir;
-
-fn eventually<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
-    let since = Instant::now();
-    loop {
-        if let Some(found) = found() {
-            return found;
-        }
-        assert!(since.elapsed() < HANG, "{what}: not in time");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
 
 struct Three {
     members: Vec<Member>,
@@ -79,6 +70,16 @@ impl Three {
     fn fingerprint(&self, place: usize) -> Fingerprint {
         let member = &self.members[place];
         eventually("a fingerprint", || member.visit()?.fingerprint().ok())
+    }
+
+    /// Until all of them have applied as much, and then their tables are the same.
+    fn until_equal(&self) {
+        eventually("all have applied as much", || {
+            let all = [0, 1, 2].map(|place| self.fingerprint(place));
+            let as_far = all.iter().all(|one| one.applied == all[0].applied);
+            assert!(!as_far || all.iter().all(|one| one.hash == all[0].hash), "{all:?}");
+            as_far.then_some(())
+        });
     }
 
     /// Ids of those who hold a key, as a member shows them.
@@ -145,15 +146,31 @@ fn bug_18_what_is_not_committed_is_in_no_table() {
     let granted = insist(&mut three.client(others[0]), "LOCK key ID found LEASE 0");
     token(&granted);
     three.wires.heal();
-    eventually("all have applied as much", || {
-        let all = [0, 1, 2].map(|place| three.fingerprint(place));
-        let as_far = all.iter().all(|one| one.applied == all[0].applied);
-        assert!(!as_far || all.iter().all(|one| one.hash == all[0].hash), "{all:?}");
-        as_far.then_some(())
-    });
+    three.until_equal();
     for place in 0..3 {
         assert_eq!(three.holders(place, "key"), ["found"]);
     }
+}
+
+/// All of it was in memory; all of it is on three disks. (That the log does not grow for ever: `cluster.rs` of the server.)
+#[test]
+fn bug_19_a_cluster_whose_members_were_all_killed_at_once_has_lost_nothing() {
+    let mut three = Three::start();
+    let lock = |n: usize| format!("LOCK key{n} ID id{n} LEASE 0");
+    let granted: Vec<i64> =
+        (0..30).map(|n| token(&insist(&mut three.client(n % 3), &lock(n)))).collect();
+    assert_eq!(insist(&mut three.client(1), "UNLOCK id0"), Value::Integer(1));
+    for member in &mut three.members {
+        member.kill();
+    }
+    for place in 0..3 {
+        three.run(place);
+    }
+    for (n, first) in granted.iter().enumerate().skip(1) {
+        assert_eq!(token(&insist(&mut three.client(n % 3), &lock(n))), *first, "the same grant");
+    }
+    let next = token(&insist(&mut three.client(2), "LOCK key0 ID next"));
+    assert!(granted.iter().all(|token| *token < next), "{next} is not above {granted:?}");
 }
 
 #[test]
@@ -191,5 +208,31 @@ fn bug_21_a_lease_goes_on_under_the_next_leader_whatever_its_wall_clock_says() {
         assert!(after <= shown, "{after} ms are left, {shown} were before");
         assert!(after >= shown - passed, "{after} of {shown} ms are left after {passed}");
         three.run(leader);
+    }
+}
+
+/// A leader whose entries reach nobody, again and again, does not go on without the others; and it has not given up
+/// on them: once they hear each other they have the same table.
+#[test]
+fn bug_23_a_leader_that_reaches_nobody_for_long_grants_nothing_and_replicates_when_it_can() {
+    let three = Three::start();
+    let leader = three.leader();
+    let others = [(leader + 1) % 3, (leader + 2) % 3];
+    token(&insist(&mut three.client(leader), "LOCK before ID before LEASE 0"));
+    let links = others.iter().flat_map(|other| [(leader, *other), (*other, leader)]);
+    three.wires.cut(links.chain([(others[0], others[1]), (others[1], others[0])]), false);
+    // Each of them waits for half a second, in which everything is sent many times.
+    for round in 0..8 {
+        for place in 0..3 {
+            let answer = three.client(place).say(&format!("LOCK key{place}-{round} LEASE 0"));
+            let refused = matches!(&answer, Value::Error(text) if text.starts_with("NOLEADER"));
+            assert!(refused, "member {place} alone: {answer:?}");
+        }
+    }
+    three.wires.heal();
+    token(&insist(&mut three.client(leader), "LOCK after ID after LEASE 0"));
+    three.until_equal();
+    for place in 0..3 {
+        assert_eq!(three.holders(place, "after"), ["after"]);
     }
 }

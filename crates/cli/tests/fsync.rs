@@ -4,71 +4,24 @@
 
 mod common;
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use common::load::{Acknowledged, check, work};
+use common::node::{Node, member};
 use common::segments::{Image, batches};
-use common::{Client, Ended, Server, Start};
-
-/// A server whose syncs fail, and what strace writes about it.
-struct Traced {
-    trace: tempfile::NamedTempFile,
-    start: Start,
-}
-
-impl Traced {
-    /// `when` is strace's word for which calls of a thread fail.
-    fn new(dir: &Path, when: Option<&str>) -> Traced {
-        let trace = tempfile::NamedTempFile::new().unwrap();
-        let path = trace.path().to_str().unwrap().to_string();
-        // -D: the server is our child, and strace is beside it.
-        let mut words = vec!["strace", "-D", "-f", "-q", "-s", "200", "-o", &path];
-        words.extend(["-e", "trace=fdatasync,fsync,pwrite64,sendto,write"]);
-        let inject = when.map(|when| format!("inject=fdatasync,fsync:error=EIO:when={when}"));
-        if let Some(inject) = &inject {
-            words.extend(["-e", inject]);
-        }
-        let start = Start::in_dir(dir).under(&words);
-        Traced { trace, start }
-    }
-
-    /// Lines of the trace: thread and call, in the order in which the calls ended.
-    fn lines(&self) -> Vec<(String, String)> {
-        let text = std::fs::read(self.trace.path()).unwrap();
-        let text = String::from_utf8_lossy(&text).into_owned();
-        // A call during which other threads did something is shown in two parts.
-        let mut begun = BTreeMap::new();
-        let mut lines = Vec::new();
-        for (thread, call) in text.lines().filter_map(|line| line.split_once(' ')) {
-            let (thread, call) = (thread.to_string(), call.trim());
-            if let Some(front) = call.strip_suffix("<unfinished ...>") {
-                begun.insert(thread, front.to_string());
-            } else if let Some((_, back)) = call.split_once(" resumed>") {
-                let front = begun.remove(&thread).unwrap_or_default();
-                lines.push((thread, front + back));
-            } else {
-                lines.push((thread, call.to_string()));
-            }
-        }
-        lines
-    }
-}
-
-fn is_sync(call: &str) -> bool {
-    call.starts_with("fdatasync(") || call.starts_with("fsync(")
-}
+use common::traced::{Call, Traced};
+use common::{Client, Ended, Server, Start, token};
 
 /// How many syncs the serving thread needs to start in an empty directory.
 fn syncs_of_a_start() -> usize {
     let dir = tempfile::tempdir().unwrap();
-    let traced = Traced::new(dir.path(), None);
+    let traced = Traced::new(Start::in_dir(dir.path()), None);
     let mut server = traced.start.start();
     let id = server.id().to_string();
     server.kill();
-    traced.lines().iter().filter(|(thread, call)| *thread == id && is_sync(call)).count()
+    traced.calls().iter().filter(|call| call.thread == id && call.is_sync()).count()
 }
 
 /// Loads a server until its sync fails.
@@ -86,16 +39,15 @@ fn load(server: Server, round: u64, known: &Mutex<Acknowledged>) -> (String, End
 
 /// Nothing was granted and nothing synced after the failure.
 fn assert_silent_after_the_failure(traced: &Traced, thread: &str) {
-    let lines = traced.lines();
-    let own = lines.iter().filter(|(other, _)| other == thread);
-    let own: Vec<&str> = own.map(|(_, call)| call.as_str()).collect();
-    let failed = own.iter().position(|call| call.contains("(INJECTED)"));
+    let calls = traced.calls();
+    let own: Vec<&Call> = calls.iter().filter(|call| call.thread == thread).collect();
+    let failed = own.iter().position(|call| call.text.contains("(INJECTED)"));
     let failed = failed.expect("a sync of the serving thread failed");
-    let granted = |call: &&&str| call.contains("granted") || call.contains(":1\\r\\n");
-    assert!(own[..failed].iter().any(|call| granted(&call)), "the trace shows what is sent");
+    let granted = |call: &&Call| call.text.contains("granted") || call.text.contains(":1\\r\\n");
+    assert!(own[..failed].iter().any(granted), "the trace shows what is sent");
     for call in &own[failed + 1..] {
-        assert!(!is_sync(call), "it tries again: {call}");
-        assert!(!granted(&call), "it acknowledges what was not synced: {call}");
+        assert!(!call.is_sync(), "it tries again: {call:?}");
+        assert!(!granted(call), "it acknowledges what was not synced: {call:?}");
     }
 }
 
@@ -119,7 +71,7 @@ fn bug_24_after_a_failed_fsync_the_server_stops_and_nothing_acknowledged_is_lost
         // Once, so that a second try would succeed; or from then on.
         let when = format!("{number}{}", if case % 2 == 0 { "" } else { "+" });
         let known = Mutex::new(Acknowledged::default());
-        let traced = Traced::new(dir.path(), Some(&when));
+        let traced = Traced::new(Start::in_dir(dir.path()), Some(&when));
         let (thread, ended) = load(traced.start.start(), case, &known);
         assert_eq!(ended.status.code(), Some(1), "sync {when}: {}", ended.said);
         for word in ["keylatch: the log has failed", "Input/output error", "check the disk"] {
@@ -138,7 +90,7 @@ fn bug_24_after_a_failed_fsync_the_server_stops_and_nothing_acknowledged_is_lost
 #[test]
 fn bug_22_a_grant_is_on_disk_before_it_is_acknowledged() {
     let dir = tempfile::tempdir().unwrap();
-    let traced = Traced::new(dir.path(), None);
+    let traced = Traced::new(Start::in_dir(dir.path()), None);
     let mut server = traced.start.start();
     let mut client = server.client();
     for n in 0..50 {
@@ -147,19 +99,66 @@ fn bug_22_a_grant_is_on_disk_before_it_is_acknowledged() {
     let id = server.id().to_string();
     server.kill();
     let (mut written, mut unsynced, mut grants) = (0, 0, 0);
-    for (_, call) in traced.lines().iter().filter(|(thread, _)| *thread == id) {
-        if call.starts_with("pwrite64(") {
+    for call in traced.calls().iter().filter(|call| call.thread == id) {
+        if call.is_write() {
             (written, unsynced) = (written + 1, unsynced + 1);
-        } else if is_sync(call) {
-            assert!(call.ends_with("= 0"), "{call}");
+        } else if call.is_sync() {
+            assert!(call.text.ends_with("= 0"), "{call:?}");
             unsynced = 0;
-        } else if call.contains("granted") {
-            assert_eq!(unsynced, 0, "sent before it was synced: {call}");
-            assert!(written > 0, "sent without having been written: {call}");
+        } else if call.text.contains("granted") {
+            assert_eq!(unsynced, 0, "sent before it was synced: {call:?}");
+            assert!(written > 0, "sent without having been written: {call:?}");
             (written, grants) = (0, grants + 1);
         }
     }
     assert_eq!(grants, 50);
+}
+
+/// The same of a cluster: before a grant is sent, it was written and then synced on the disks of most members.
+fn each_grant_is_on_most_disks_first(members: usize) {
+    let dirs: Vec<_> = (0..members).map(|_| tempfile::tempdir().unwrap()).collect();
+    let (mut traces, mut nodes) = (Vec::new(), Vec::<Node>::new());
+    for dir in &dirs {
+        let (peer, join) = (common::free(), nodes.first().map(|first| first.peer));
+        let traced = Traced::new(member(dir.path(), peer, join, 10_000), None);
+        nodes.push(Node { peer, server: traced.start.start(), tls: None });
+        traces.push(traced);
+    }
+    for node in &nodes {
+        node.until_voters(members);
+    }
+    let ids: Vec<String> = (0..30).map(|n| format!("id-{n:06}")).collect();
+    for (n, id) in ids.iter().enumerate() {
+        token(&nodes[n % members].insist(&format!("LOCK key-{n} ID {id}")));
+    }
+    for node in &mut nodes {
+        node.server.kill();
+    }
+    let traces: Vec<Vec<Call>> = traces.iter().map(Traced::calls).collect();
+    for id in &ids {
+        let grants = |call: &&Call| call.text.contains("granted") && call.text.contains(id);
+        let sent = traces.iter().flatten().filter(grants).map(|call| call.began);
+        let sent = sent.reduce(f64::min).expect("it was granted");
+        let has_it = |calls: &&Vec<Call>| {
+            let mut calls = calls.iter();
+            let written = calls.find(|call| call.is_write() && call.text.contains(id));
+            let synced = written
+                .and_then(|write| calls.find(|call| call.thread == write.thread && call.is_sync()));
+            synced.is_some_and(|sync| sync.text.ends_with("= 0") && sync.ended <= sent)
+        };
+        let disks = traces.iter().filter(has_it).count();
+        assert!(disks > members / 2, "{id} was sent when it was on {disks} of {members} disks");
+    }
+}
+
+#[test]
+fn bug_22_in_a_cluster_a_grant_is_on_most_disks_before_it_is_acknowledged() {
+    each_grant_is_on_most_disks_first(3);
+}
+
+#[test]
+fn bug_22_a_cluster_of_one_acknowledges_what_is_on_its_disk() {
+    each_grant_is_on_most_disks_first(1);
 }
 
 #[test]
@@ -169,7 +168,7 @@ fn a_server_whose_first_fsyncs_fail_does_not_start() {
     let wall = i64::try_from(wall.as_micros()).unwrap();
     for number in 1..=syncs_of_a_start() {
         let dir = tempfile::tempdir().unwrap();
-        let traced = Traced::new(dir.path(), Some(&number.to_string()));
+        let traced = Traced::new(Start::in_dir(dir.path()), Some(&number.to_string()));
         let ended = traced.start.try_start().map_or_else(
             |ended| ended,
             // The last ones come after it has said that it is ready.

@@ -24,7 +24,9 @@ use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use keylatch_server::{Config, ConfigError, LogSizes, Server, ServerError, Stop, TlsFiles};
+use keylatch_server::{
+    Config, ConfigError, LogSizes, RedisPeer, Server, ServerError, Stop, TlsFiles,
+};
 use tokio::sync::oneshot;
 
 use keylatch_server::cluster::Visit;
@@ -86,7 +88,8 @@ pub struct Builder {
 
 impl Builder {
     /// Where other members come in. Port 0 picks a free one, so it is for tests: a member is found again where
-    /// it was.
+    /// it was. Members that cannot reach each other meet at a Redis (feature `redis`), where each of them has a name,
+    /// by which others [`join`](Builder::join) it: `redis://USER:PASSWORD@HOST/0?channel=NAME&node=NAME`.
     pub fn listen(mut self, address: impl Into<String>) -> Builder {
         self.listen = address.into();
         self
@@ -162,8 +165,8 @@ impl Builder {
         let (opened, open) = oneshot::channel();
         let thread = std::thread::Builder::new().name("keylatch".into());
         let thread = thread.spawn(move || {
-            let (advertised, tls) =
-                (self.config.peer_address.clone(), self.config.peer_tls.clone());
+            let (listen, tls) = (self.listen.clone(), self.config.peer_tls.clone());
+            let advertised = self.config.peer_address.clone();
             let server = match self.bind() {
                 Err(error) => {
                     drop(opened.send(Err(error)));
@@ -172,8 +175,10 @@ impl Builder {
                 Ok(server) => server,
             };
             let (stop, door) = (server.stopper(), server.door());
-            let bound = server.addresses().peer.expect("it is a member");
-            let visit = Visit { peer: advertised.unwrap_or_else(|| bound.to_string()), tls };
+            // At a Redis it is visited by way of that too.
+            let bound = server.addresses().peer.map(|bound| bound.to_string());
+            let peer = bound.map_or(listen, |bound| advertised.unwrap_or(bound));
+            let visit = Visit { peer, tls };
             if opened.send(Ok((stop.clone(), door, visit))).is_err() {
                 // Nobody waits for it any more.
                 stop.stop();
@@ -185,7 +190,10 @@ impl Builder {
         let thread = thread.map_err(|error| StartError::Server(error.into()))?;
         let opened = open.await.expect("its thread tells what becomes of it");
         let (stop, door, visit) = opened?;
-        let mut node = Node { stop, visit, locks: None, thread: Some(thread) };
+        let name =
+            RedisPeer::parse(&visit.peer).ok().and_then(|redis| redis.node().map(Into::into));
+        let address = name.unwrap_or_else(|| visit.peer.clone());
+        let mut node = Node { stop, visit, address, locks: None, thread: Some(thread) };
         node.locks = Some(Locks::inside(door).await?);
         Ok(node)
     }
@@ -193,14 +201,21 @@ impl Builder {
     /// Takes its time: it reads the log, and looks for the cluster to join.
     fn bind(self) -> Result<Server, StartError> {
         let Builder { data, listen, join, resp, http, config } = self;
-        let resolved = listen.to_socket_addrs().ok().and_then(|mut all| all.next());
-        let peer = resolved.ok_or(StartError::Address(listen))?;
-        if peer.ip().is_unspecified() && config.peer_address.is_none() {
-            return Err(StartError::Unnamed(peer));
+        let (mut peer, mut peer_redis) = (None, None);
+        if RedisPeer::is_meant(&listen) {
+            peer_redis = Some(at_redis(&listen).map_err(|error| StartError::Server(error.into()))?);
+        } else {
+            let resolved = listen.to_socket_addrs().ok().and_then(|mut all| all.next());
+            let address = resolved.ok_or(StartError::Address(listen))?;
+            if address.ip().is_unspecified() && config.peer_address.is_none() {
+                return Err(StartError::Unnamed(address));
+            }
+            peer = Some(address);
         }
         let config = Config {
             data: Some(data),
-            peer: Some(peer),
+            peer,
+            peer_redis,
             join,
             resp,
             http,
@@ -216,6 +231,11 @@ impl Builder {
     }
 }
 
+fn at_redis(url: &str) -> Result<RedisPeer, ConfigError> {
+    let redis = RedisPeer::parse(url)?;
+    redis.node().is_some().then_some(redis).ok_or(ConfigError::RedisWithoutNode)
+}
+
 /// A member of a cluster in this process.
 ///
 /// If it is dropped it stops as if it was told to, and nobody waits for that; [`Node::stop`] does.
@@ -223,6 +243,8 @@ pub struct Node {
     stop: Stop,
     /// How it is asked about the cluster: as everyone asks.
     visit: Visit,
+    /// As what other members know it.
+    address: String,
     /// There from when it has started.
     locks: Option<Locks>,
     thread: Option<JoinHandle<Result<(), ServerError>>>,
@@ -248,9 +270,9 @@ impl Node {
         self.locks.clone().expect("it has started")
     }
 
-    /// Where other members find this one: what they give to [`Builder::join`].
+    /// Where other members find this one, at a Redis its name: what they give to [`Builder::join`].
     pub fn peer_address(&self) -> &str {
-        &self.visit.peer
+        &self.address
     }
 
     /// How the cluster looks from here: who is in it, and who leads.

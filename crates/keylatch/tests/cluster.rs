@@ -6,6 +6,7 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use common::cluster::{Three, small, until_voters};
+use common::redis::Redis;
 use common::{Running, SOON, eventually};
 use keylatch::cluster::{Node, StartError};
 use keylatch::{LockError, Locks};
@@ -75,6 +76,27 @@ async fn a_program_joins_a_server() {
     node.stop().await.unwrap();
 }
 
+/// Members of programs that cannot reach each other, by way of a Redis.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn programs_that_meet_at_a_redis_are_one_cluster() {
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let place = tempfile::tempdir().unwrap();
+    let redis = Redis::start(place.path(), &[]);
+    let url = |node: &str| format!("{}/0?channel=locks&node={node}", redis.url());
+    let one = small(dirs[0].path()).listen(url("one")).start().await.unwrap();
+    assert_eq!(one.peer_address(), "one");
+    let join = [one.peer_address()];
+    let two = small(dirs[1].path()).listen(url("two")).join(join).start().await.unwrap();
+    until_voters(&two, 2).await;
+    let guard = one.locks().lock("k").owner("ann").await.unwrap();
+    let busy = two.locks().lock("k").try_now().await;
+    assert!(matches!(busy, Err(LockError::Busy(by)) if by.token == guard.token()));
+    guard.release().await;
+    two.locks().lock("k").await.unwrap().release().await;
+    two.stop().await.unwrap();
+    one.stop().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_start_says_why() {
     let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -93,6 +115,9 @@ async fn what_cannot_start_says_why() {
         (small(dir.path()), "is in use by another process"),
         (small(other.path()).listen(taken.to_string()), "does another member run there?"),
         (small(other.path()).listen("nonsense"), "'nonsense' is not HOST:PORT"),
+        (small(other.path()).listen("redis://127.0.0.1/?channel=c"), "add &node=NAME"),
+        (small(other.path()).listen("redis://127.0.0.1/?node=n"), "add ?channel=NAME"),
+        (small(other.path()).listen("redis://far/?channel=c&node=n"), "use rediss://"),
         (small(other.path()).listen("0.0.0.0:0"), "say which one (`advertise`)"),
         (small(other.path()).listen("0.0.0.0:0").advertise("here:1"), "(`tls`)"),
         (small(&file.join("data")), "cannot make the data directory"),

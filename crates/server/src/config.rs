@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use keylatch_table::Settings;
+#[cfg(feature = "redis")]
+pub(crate) use redis_peer::RedisCertificates;
 pub use redis_peer::RedisPeer;
 
 /// How a server runs.
@@ -188,7 +190,7 @@ pub enum ConfigError {
     /// There would be nobody to show them to.
     #[error(
         "members that meet at a Redis show each other no certificates: leave out --peer-tls-cert, --peer-tls-key \
-         and --peer-tls-ca, and use rediss://"
+         and --peer-tls-ca, and use rediss:// (with &ca=FILE, &cert=FILE and &key=FILE if the Redis wants them)"
     )]
     RedisWithPeerTls,
     /// It is not there.
@@ -300,7 +302,7 @@ impl Config {
         if self.peer_tls.is_some() {
             return Err(ConfigError::RedisWithPeerTls);
         }
-        Ok(())
+        redis.certificates().map(drop)
     }
 }
 

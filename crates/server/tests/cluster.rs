@@ -252,7 +252,7 @@ fn waiters_of_a_dead_member_leave_after_a_grace() {
 }
 
 #[test]
-fn bug_16_two_of_three_do_grant_and_bug_23_one_alone_never_does() {
+fn bug_16_two_of_three_do_grant_and_one_alone_does_not() {
     let dirs: Vec<TempDir> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
     let start = |dir: &Path, join: &[SocketAddr], peer: &str| {
         Running::with(|config| {
@@ -290,6 +290,27 @@ fn bug_16_two_of_three_do_grant_and_bug_23_one_alone_never_does() {
     );
     assert_eq!(insist(&mut client, "UNLOCK held"), Value::Integer(1));
     until_equal(&[&servers[0], &back]);
+}
+
+#[test]
+fn bug_16_three_of_five_do_grant_and_two_do_not() {
+    let dirs: Vec<TempDir> = (0..5).map(|_| tempfile::tempdir().unwrap()).collect();
+    let mut servers = vec![start(dirs[0].path(), &[])];
+    for dir in &dirs[1..] {
+        servers.push(start(dir.path(), &[peer(&servers[0])]));
+    }
+    for server in &servers {
+        until_voters(server, 5);
+    }
+    let mut client = servers[0].client3();
+    for (left, name) in [(4, "four"), (3, "three")] {
+        servers.remove(left).stop();
+        let granted = insist(&mut client, &format!("LOCK {name}-of-five LEASE 0"));
+        assert!(granted.field("status").unwrap().is("granted"), "{name}: {granted:?}");
+    }
+    servers.remove(2).stop();
+    let answer = client.say("LOCK two-of-five");
+    assert!(answer.starts_with("-NOLEADER"), "{answer}");
 }
 
 #[test]

@@ -30,16 +30,53 @@ struct Redis {
     port: u16,
 }
 
+/// A certificate for a Redis and one for those who come there, and the authority that has signed both.
+fn certify(dir: &Path) {
+    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name.push(DnType::CommonName, "authority");
+    let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    std::fs::write(dir.join("ca.pem"), issuer.pem()).unwrap();
+    for name in ["server", "member"] {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        let signed = params.signed_by(&key, &issuer).unwrap();
+        std::fs::write(dir.join(format!("{name}.pem")), signed.pem()).unwrap();
+        std::fs::write(dir.join(format!("{name}.key")), key.serialize_pem()).unwrap();
+    }
+}
+
 impl Redis {
+    /// Inside of TLS, and for those only who show a certificate of the same authority.
+    fn start_with_tls(dir: &Path, port: u16) -> Redis {
+        certify(dir);
+        let mut tls = vec!["--tls-port".to_owned(), port.to_string()];
+        for (option, file) in [
+            ("--tls-cert-file", "server.pem"),
+            ("--tls-key-file", "server.key"),
+            ("--tls-ca-cert-file", "ca.pem"),
+        ] {
+            tls.extend([option.to_owned(), dir.join(file).to_str().unwrap().to_owned()]);
+        }
+        Redis::start_as(dir, port, 0, &tls)
+    }
+
     fn start(dir: &Path, port: u16) -> Redis {
+        Redis::start_as(dir, port, port, &[])
+    }
+
+    fn start_as(dir: &Path, port: u16, plain: u16, options: &[String]) -> Redis {
         let users = "user default off\n\
             user ann on >secret resetchannels &locks:* +publish +subscribe +unsubscribe +pubsub|numsub\n";
         let file = dir.join("redis.conf");
         std::fs::write(&file, users).unwrap();
         let mut process = Command::new("redis-server")
             .arg(file)
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"])
+            .args(["--port", &plain.to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"])
             .arg(dir)
+            .args(options)
             .stdout(Stdio::null())
             .spawn()
             .expect("redis-server is missing: scripts/setup installs it");
@@ -161,4 +198,37 @@ fn without_redis_who_asks_is_told_that_nobody_leads() {
         let answer = client.say("LOCK a ID c");
         assert!(answer.starts_with("-NOLEADER"), "{answer}");
     }
+}
+
+#[test]
+fn members_meet_at_a_redis_inside_of_tls_that_knows_them_by_their_certificates() {
+    let place = tempfile::tempdir().unwrap();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let redis = Redis::start_with_tls(place.path(), free.port());
+    let file = |name: &str| place.path().join(name).display().to_string();
+    let base = format!("rediss://ann:secret@localhost:{}/0?channel=locks&node=", redis.port);
+    let tls =
+        format!("&ca={}&cert={}&key={}", file("ca.pem"), file("member.pem"), file("member.key"));
+    let url = |node: &str| format!("{base}{node}{tls}");
+    let dirs: Vec<TempDir> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
+    let one = start(&dirs[0], &url("one"), &[], HANG / 8);
+    let two = start(&dirs[1], &url("two"), &["one"], HANG / 8);
+    let visit = |peer: String| Visit { peer, tls: None };
+    eventually("voters", || {
+        let status = visit(url("two")).status().ok()?;
+        (status.members.iter().filter(|member| member.role == Role::Voter).count() == 2)
+            .then_some(())
+    });
+    assert_eq!(one.client3().say("LOCK a ID a OWNER ann"), "status=granted id=a");
+    let busy = "status=busy id=b owner=ann mode=X state=held";
+    assert_eq!(two.client3().say("LOCK a ID b"), busy);
+    // Whoever does not know its authority does not go in, nor who is not known there.
+    let unknown = format!("{base}one&ca={}", file("ca.pem"));
+    for peer in [format!("{base}one"), unknown] {
+        let error = visit(peer).status().unwrap_err().to_string();
+        assert!(error.contains("there is no connection to Redis"), "{error}");
+    }
+    let missing = format!("{base}one&ca={}", file("nowhere.pem"));
+    let error = visit(missing).status().unwrap_err().to_string();
+    assert!(error.contains("nowhere.pem"), "{error}");
 }

@@ -99,12 +99,24 @@ fn a_member_that_is_cut_off_answers_stale_questions_and_no_others() {
     // It is there; that is not yet known to one that may be behind.
     let other = servers.pop().unwrap();
     let seen = |line: &str| common::show(&other.client().ask(line));
-    eventually("it has got there", || seen("LOCKS STALE").contains("id held ").then_some(()));
+    eventually("it has got there", || {
+        let is_there = seen("LOCKS STALE").contains("id held ");
+        (is_there && seen("TASK LIST pool STALE") != "[]").then_some(())
+    });
     servers.pop().unwrap().stop();
     eventually("nobody leads", || status(&other).leader.is_none().then_some(()));
-    for line in ["LOCKS", "LOCKS NAME k", "GET k"] {
+    for line in
+        ["LOCKS", "LOCKS NAME k", "GET k", "TASK GET pool key", "TASK LIST pool", "TASK COUNTS"]
+    {
         assert!(seen(line).starts_with("-NOLEADER"), "{line}");
     }
+    for line in ["TASK GET pool key", "TASK LIST pool STATE free"] {
+        assert!(seen(&format!("{line} STALE")).contains("key key "), "{line}");
+    }
+    for line in ["TASK COUNTS STALE", "TASK COUNTS pool STALE"] {
+        assert!(seen(line).contains("pool pool "), "{line}");
+    }
+    assert_eq!(seen("TASK LIST other STALE"), "[]");
     assert!(seen("LOCKS NAME k WAITERS STALE").contains("id held "));
     assert_eq!(seen("LOCKS NAME other STALE"), "[]");
     let mut http = Http::to(&other);

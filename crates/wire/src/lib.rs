@@ -16,5 +16,5 @@ pub use lock_words::{Lock, write_lock};
 pub use redis_words::{KeyRequest, SetRequest};
 pub use reply::{Protocol, Writer};
 pub use request::{ClientRequest, Hello, Request, WordError};
-pub use task_words::{TaskChange, TaskRequest, write_task};
+pub use task_words::{TaskChange, TaskQuestion, TaskRequest, write_task};
 pub use value::{Value, ValueError, read_value};

@@ -21,12 +21,30 @@ const LEASE_MS: u64 = 60_000;
 pub enum TaskRequest {
     /// `CREATE`, `CLAIM`, `UPDATE`, `DONE`, `BACK`, `DELETE`, `RETRY`, `CANCEL`.
     Change(Box<TaskChange>),
+    /// `GET`, `LIST`, `COUNTS`; with `STALE` as the member that is asked knows it, without asking who leads.
+    Question {
+        /// What is asked.
+        question: TaskQuestion,
+        /// Also what may be old.
+        stale: bool,
+    },
+}
+
+/// A question about tasks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TaskQuestion {
     /// `GET pool key`.
     Get(Text, Text),
     /// `LIST pool ..`.
     List(TasksQuery),
     /// `COUNTS [pool]`.
     Counts(Option<Text>),
+}
+
+impl From<TaskQuestion> for TaskRequest {
+    fn from(question: TaskQuestion) -> TaskRequest {
+        TaskRequest::Question { question, stale: false }
+    }
 }
 
 /// A change to tasks.
@@ -69,23 +87,20 @@ pub(crate) fn read_task(buffer: &[u8], arguments: &Arguments) -> Result<TaskRequ
             Ok(change("".into(), id, TaskAction::Cancel))
         }
         b"GET" => {
-            let mut words = words("TASK GET pool key");
+            let mut words = words("TASK GET pool key [STALE]");
             let (pool, key) = read_key(&mut words)?;
-            words.end()?;
-            Ok(TaskRequest::Get(pool, key))
-        }
-        b"LIST" => read_list(words(
-            "TASK LIST pool [STATE free|claimed|done|failed] [PREFIX p] [LIMIT n] [CURSOR number]",
-        )),
-        b"COUNTS" => {
-            let mut words = words("TASK COUNTS [pool]");
-            let pool = match words.left() {
-                0 => None,
-                _ => Some(words.text("the pool")?.into()),
+            let stale = match words.next() {
+                None => false,
+                Some(word) if Capitals::of(word).as_bytes() == b"STALE" => true,
+                Some(word) => return Err(words.unknown(word)),
             };
             words.end()?;
-            Ok(TaskRequest::Counts(pool))
+            Ok(TaskRequest::Question { question: TaskQuestion::Get(pool, key), stale })
         }
+        b"LIST" => read_list(words(
+            "TASK LIST pool [STATE free|claimed|done|failed] [PREFIX p] [LIMIT n] [CURSOR number] [STALE]",
+        )),
+        b"COUNTS" => read_counts(words("TASK COUNTS [pool] [STALE|LATEST]")),
         _ => Err(words(USAGE).unknown(what)),
     }
 }
@@ -252,6 +267,7 @@ fn read_retry(mut words: Words<'_>) -> Result<TaskRequest, WordError> {
 fn read_list(mut words: Words<'_>) -> Result<TaskRequest, WordError> {
     let pool = words.text("the pool")?.into();
     let mut query = TasksQuery { pool, state: None, prefix: None, limit: 0, cursor: 0 };
+    let mut stale = false;
     while let Some(word) = words.next() {
         match Capitals::of(word).as_bytes() {
             b"STATE" => {
@@ -263,10 +279,35 @@ fn read_list(mut words: Words<'_>) -> Result<TaskRequest, WordError> {
             b"PREFIX" => query.prefix = Some(words.text("PREFIX")?.into()),
             b"LIMIT" => query.limit = words.number("LIMIT")? as usize,
             b"CURSOR" => query.cursor = words.number("CURSOR")?,
+            b"STALE" => stale = true,
             _ => return Err(words.unknown(word)),
         }
     }
-    Ok(TaskRequest::List(query))
+    Ok(TaskRequest::Question { question: TaskQuestion::List(query), stale })
+}
+
+/// `STALE` alone is no pool; with a word behind it it is, so that a pool may be called so.
+fn read_counts(mut words: Words<'_>) -> Result<TaskRequest, WordError> {
+    let first = match words.left() {
+        0 => None,
+        _ => Some(words.text("the pool")?),
+    };
+    let (pool, stale) = match words.next() {
+        None if first.is_some_and(is_stale) => (None, true),
+        None => (first, false),
+        Some(word) => match Capitals::of(word).as_bytes() {
+            b"STALE" => (first, true),
+            b"LATEST" => (first, false),
+            _ => return Err(words.unknown(word)),
+        },
+    };
+    words.end()?;
+    let pool = pool.map(Into::into);
+    Ok(TaskRequest::Question { question: TaskQuestion::Counts(pool), stale })
+}
+
+fn is_stale(word: &str) -> bool {
+    word.eq_ignore_ascii_case("STALE")
 }
 
 /// Appends a `TASK` request to a buffer, as a client sends it.
@@ -274,12 +315,7 @@ pub fn write_task(request: &TaskRequest, out: &mut Vec<u8>) {
     let mut words = Written::default();
     match request {
         TaskRequest::Change(change) => words.change(change),
-        TaskRequest::Get(pool, key) => words.all(&["GET", pool, key]),
-        TaskRequest::List(query) => words.list(query),
-        TaskRequest::Counts(pool) => {
-            words.all(&["COUNTS"]);
-            words.all(pool.as_deref().as_slice());
-        }
+        TaskRequest::Question { question, stale } => words.question(question, *stale),
     }
     let mut writer = crate::Writer { out, protocol: crate::Protocol::Resp2 };
     writer.array(1 + words.0.len());
@@ -370,6 +406,23 @@ impl Written {
         self.text("ID", change.id.as_ref().map(ToString::to_string).as_deref());
         if change.asynchronous {
             self.all(&["ASYNC"]);
+        }
+    }
+
+    fn question(&mut self, question: &TaskQuestion, stale: bool) {
+        match question {
+            TaskQuestion::Get(pool, key) => self.all(&["GET", pool, key]),
+            TaskQuestion::List(query) => self.list(query),
+            TaskQuestion::Counts(pool) => {
+                self.all(&["COUNTS"]);
+                self.all(pool.as_deref().as_slice());
+                if !stale && pool.as_deref().is_some_and(is_stale) {
+                    self.all(&["LATEST"]);
+                }
+            }
+        }
+        if stale {
+            self.all(&["STALE"]);
         }
     }
 

@@ -90,7 +90,12 @@ fn what_is_written_under_a_version() {
 
 #[test]
 fn questions() {
-    assert_eq!(read("TASK GET p k"), Ok(TaskRequest::Get("p".into(), "k".into())));
+    let both = |line: &str, question: TaskQuestion| {
+        assert_eq!(read(line), Ok(question.clone().into()));
+        let stale = Ok(TaskRequest::Question { question, stale: true });
+        assert_eq!(read(&format!("{line} stale")), stale);
+    };
+    both("TASK GET p k", TaskQuestion::Get("p".into(), "k".into()));
     let list = TasksQuery {
         pool: "p".into(),
         state: Some(TaskState::Failed),
@@ -98,12 +103,16 @@ fn questions() {
         limit: 3,
         cursor: 4,
     };
+    both("TASK LIST p STATE failed PREFIX a LIMIT 3 CURSOR 4", TaskQuestion::List(list));
+    both("TASK COUNTS", TaskQuestion::Counts(None));
+    both("TASK COUNTS p", TaskQuestion::Counts(Some("p".into())));
+    // A pool may be called so.
+    let pool = TaskQuestion::Counts(Some("stale".into()));
+    assert_eq!(read("TASK COUNTS stale LATEST"), Ok(pool.clone().into()));
     assert_eq!(
-        read("TASK LIST p STATE failed PREFIX a LIMIT 3 CURSOR 4"),
-        Ok(TaskRequest::List(list))
+        read("TASK COUNTS stale STALE"),
+        Ok(TaskRequest::Question { question: pool, stale: true })
     );
-    assert_eq!(read("TASK COUNTS"), Ok(TaskRequest::Counts(None)));
-    assert_eq!(read("TASK COUNTS p"), Ok(TaskRequest::Counts(Some("p".into()))));
 }
 
 #[test]
@@ -151,7 +160,9 @@ fn errors_teach_the_syntax() {
             "SYNTAX 'lost' is not a state; usage: TASK LIST pool [STATE free|",
         ),
         ("TASK LIST p LIMIT -1", "BADARG LIMIT must be a whole number"),
-        ("TASK COUNTS p q", "SYNTAX 'q' is not understood here"),
+        ("TASK GET p k STALE l", "SYNTAX 'l' is not understood here"),
+        ("TASK COUNTS p q", "SYNTAX 'q' is not understood here; usage: TASK COUNTS [pool] [STALE|"),
+        ("TASK COUNTS p STALE q", "SYNTAX 'q' is not understood here"),
     ] {
         let error = read(line).unwrap_err().to_string();
         assert!(error.starts_with(text), "{line}: {error}");
@@ -194,6 +205,12 @@ fn what_a_client_writes_is_what_the_server_reads() {
         "TASK LIST p STATE done PREFIX a LIMIT 3 CURSOR 4",
         "TASK COUNTS",
         "TASK COUNTS p",
+        "TASK GET p k STALE",
+        "TASK LIST p STATE done STALE",
+        "TASK COUNTS STALE",
+        "TASK COUNTS p STALE",
+        "TASK COUNTS stale LATEST",
+        "TASK COUNTS stale STALE",
     ] {
         let request = read(line).unwrap();
         let mut bytes = Vec::new();

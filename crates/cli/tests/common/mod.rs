@@ -3,7 +3,9 @@
 
 pub(crate) mod cli;
 pub(crate) mod load;
+pub(crate) mod node;
 pub(crate) mod segments;
+pub(crate) mod traced;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};

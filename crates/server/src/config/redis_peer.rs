@@ -12,6 +12,23 @@ pub struct RedisPeer {
     url: String,
     channel: String,
     node: Option<String>,
+    tls: RedisTls,
+}
+
+/// Files of a `rediss://` URL: whom to trust instead of those whom the machine trusts, and who we are.
+#[derive(Clone, Default, PartialEq, Eq)]
+struct RedisTls {
+    ca: Option<String>,
+    cert: Option<String>,
+    key: Option<String>,
+}
+
+/// What is in them.
+#[cfg_attr(not(feature = "redis"), allow(dead_code))]
+pub(crate) struct RedisCertificates {
+    pub(crate) ca: Option<Vec<u8>>,
+    /// Certificate and key.
+    pub(crate) own: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 /// A URL may have a password in it, so it is not shown.
@@ -37,19 +54,34 @@ impl RedisPeer {
         text.starts_with("redis://") || text.starts_with("rediss://")
     }
 
-    /// `redis://[USER:PASSWORD@]HOST[:PORT][/DB]?channel=CHANNEL[&node=NAME]`; `rediss://` is inside of TLS.
+    /// `redis://[USER:PASSWORD@]HOST[:PORT][/DB]?channel=CHANNEL[&node=NAME]`; `rediss://` is inside of TLS, with
+    /// `&ca=FILE`, and `&cert=FILE&key=FILE`, if the Redis wants to know who we are.
     pub fn parse(text: &str) -> Result<RedisPeer, ConfigError> {
         let wrong = |why: &str| ConfigError::RedisUrl(why.into());
         let (url, query) = text.split_once('?').unwrap_or((text, ""));
         let (mut channel, mut node, mut others) = (None, None, Vec::new());
+        let mut tls = RedisTls::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let decoded = || percent_decode_str(value).decode_utf8().map(String::from);
-            match name {
-                "channel" => channel = Some(decoded().map_err(|_| wrong("channel is not UTF-8"))?),
-                "node" => node = Some(decoded().map_err(|_| wrong("node is not UTF-8"))?),
-                _ => others.push(pair),
-            }
+            let to = match name {
+                "channel" => &mut channel,
+                "node" => &mut node,
+                "ca" => &mut tls.ca,
+                "cert" => &mut tls.cert,
+                "key" => &mut tls.key,
+                _ => {
+                    others.push(pair);
+                    continue;
+                }
+            };
+            let decoded = percent_decode_str(value).decode_utf8();
+            *to = Some(decoded.map_err(|_| wrong(&format!("{name} is not UTF-8")))?.into());
+        }
+        if tls.cert.is_some() != tls.key.is_some() {
+            return Err(wrong("cert and key belong together"));
+        }
+        if tls != RedisTls::default() && !url.starts_with("rediss://") {
+            return Err(wrong("ca, cert and key need rediss://"));
         }
         let channel = channel.filter(|it| !it.is_empty() && it.len() <= NAME_BYTES);
         let channel = channel.ok_or_else(|| wrong("it names no channel: add ?channel=NAME"))?;
@@ -57,7 +89,7 @@ impl RedisPeer {
             true => url.into(),
             false => format!("{url}?{}", others.join("&")),
         };
-        let peer = RedisPeer { url, channel, node: None };
+        let peer = RedisPeer { url, channel, node: None, tls };
         match node {
             Some(node) => peer.with_node(node),
             None => Ok(peer),
@@ -89,6 +121,21 @@ impl RedisPeer {
     #[cfg_attr(not(feature = "redis"), allow(dead_code))]
     pub(crate) fn channel(&self) -> &str {
         &self.channel
+    }
+
+    /// Reads the files with certificates; `None` if it names none.
+    pub(crate) fn certificates(&self) -> Result<Option<RedisCertificates>, ConfigError> {
+        let read = |file: &String| {
+            std::fs::read(file).map_err(|error| ConfigError::RedisUrl(format!("{file}: {error}")))
+        };
+        let RedisTls { ca, cert, key } = &self.tls;
+        let ca = ca.as_ref().map(read).transpose()?;
+        let own = match (cert, key) {
+            (Some(cert), Some(key)) => Some((read(cert)?, read(key)?)),
+            _ => None,
+        };
+        let named = ca.is_some() || own.is_some();
+        Ok(named.then_some(RedisCertificates { ca, own }))
     }
 
     fn host(&self) -> &str {
@@ -129,6 +176,18 @@ mod tests {
         for wrong in ["redis://h", "redis://h?channel=", "redis://h?node=a"] {
             let error = RedisPeer::parse(wrong).unwrap_err().to_string();
             assert!(error.contains("?channel=NAME"), "{error}");
+        }
+        let peer = RedisPeer::parse("rediss://h?channel=c&ca=/a%20b&db=1&cert=/c&key=/k").unwrap();
+        assert_eq!(peer.url(), "rediss://h?db=1");
+        let error = peer.certificates().err().unwrap().to_string();
+        assert!(error.contains("/a b: No such file"), "{error}");
+        for (wrong, why) in [
+            ("redis://h?channel=c&ca=/a", "need rediss://"),
+            ("rediss://h?channel=c&cert=/c", "belong together"),
+            ("rediss://h?channel=c&ca=%ff", "ca is not UTF-8"),
+        ] {
+            let error = RedisPeer::parse(wrong).unwrap_err().to_string();
+            assert!(error.contains(why), "{wrong}: {error}");
         }
         for wrong in ["", "a:b", "a,b", "a b"] {
             assert!(

@@ -5,7 +5,7 @@ use std::time::Duration;
 use keylatch_table::{
     Body, Claimed, PoolCounts, TaskAction, TaskCommand, TaskReply, TaskState, TasksQuery, Text,
 };
-use keylatch_wire::{TaskChange, TaskRequest, Value, write_task};
+use keylatch_wire::{TaskChange, TaskQuestion, TaskRequest, Value, write_task};
 use tokio::sync::{mpsc, oneshot};
 
 use super::super::{Pending, TaskStrategy};
@@ -86,7 +86,7 @@ impl TaskStrategy for Server {
     }
 
     fn task_entry(&self, pool: &str, key: &str) -> Pending<Result<Option<Task>, ListError>> {
-        let receiver = self.ask(&TaskRequest::Get(pool.into(), key.into()));
+        let receiver = self.ask(&TaskQuestion::Get(pool.into(), key.into()).into());
         Box::pin(async move {
             match answer(receiver).await? {
                 Value::Null => Ok(None),
@@ -96,7 +96,7 @@ impl TaskStrategy for Server {
     }
 
     fn pools(&self, pool: Option<&str>) -> Pending<Result<Vec<PoolCounts>, ListError>> {
-        let receiver = self.ask(&TaskRequest::Counts(pool.map(Into::into)));
+        let receiver = self.ask(&TaskQuestion::Counts(pool.map(Into::into)).into());
         Box::pin(async move { all(&answer(receiver).await?)?.iter().map(counts_of).collect() })
     }
 }
@@ -110,7 +110,10 @@ async fn pages(
     let mut tasks: Vec<Task> = Vec::new();
     loop {
         let (send, receiver) = oneshot::channel();
-        drop(submit.send(Submitted::Command(encode(&TaskRequest::List(query.clone())), send)));
+        drop(
+            submit
+                .send(Submitted::Command(encode(&TaskQuestion::List(query.clone()).into()), send)),
+        );
         let value = answer(receiver).await?;
         let page = all(&value)?;
         for value in page {

@@ -4,7 +4,7 @@ use keylatch_table::{
     Answer as Found, Body, Claimed, Command, Create, PoolCounts, Query, RequestId, TaskAction,
     TaskCommand, TaskEntry, TaskEvent, TaskReply,
 };
-use keylatch_wire::{TaskChange, TaskRequest, Writer};
+use keylatch_wire::{TaskChange, TaskQuestion, TaskRequest, Writer};
 use serde_json::{Value, json};
 
 use super::Changes;
@@ -24,17 +24,19 @@ pub(super) fn ask(
     context: &mut Context<'_>,
     changes: &mut Changes,
 ) -> Result<Ask, String> {
-    let question =
-        |query, answer| Ok(Ask::Question(vec![query], AnyAnswer::Resp(answer), Fresh::Latest));
-    match request {
-        TaskRequest::Change(change) => ask_change(*change, context, changes),
-        TaskRequest::Get(pool, key) => question(Query::Task(pool, key), Answer::TaskEntry),
-        TaskRequest::List(mut query) => {
+    let (question, stale) = match request {
+        TaskRequest::Change(change) => return ask_change(*change, context, changes),
+        TaskRequest::Question { question, stale } => (question, stale),
+    };
+    let (query, answer) = match question {
+        TaskQuestion::Get(pool, key) => (Query::Task(pool, key), Answer::TaskEntry),
+        TaskQuestion::List(mut query) => {
             query.limit = if query.limit == 0 { PAGE } else { query.limit.min(PAGE) };
-            question(Query::Tasks(query), Answer::Tasks)
+            (Query::Tasks(query), Answer::Tasks)
         }
-        TaskRequest::Counts(pool) => question(Query::Pools, Answer::Counts(pool)),
-    }
+        TaskQuestion::Counts(pool) => (Query::Pools, Answer::Counts(pool)),
+    };
+    Ok(Ask::Question(vec![query], AnyAnswer::Resp(answer), Fresh::or_stale(stale)))
 }
 
 fn ask_change(

@@ -466,8 +466,13 @@ impl Lead {
             return Led::Refused(error.to_string());
         }
         let wait = self.raft.wait(Some(HAND_OVER));
-        match wait.current_leader(node, "leadership is handed over").await {
-            Ok(_) => Led::Done,
+        let another = |leader: Option<u64>| leader.is_some_and(|leader| leader != self.me());
+        let led =
+            wait.metrics(|metrics| another(metrics.current_leader), "another one leads").await;
+        match led.map(|metrics| metrics.current_leader) {
+            Ok(leader) if leader == Some(node) => Led::Done,
+            // Somebody else was quicker, and can hand over in turn.
+            Ok(leader) => Led::NotLeader(leader),
             Err(_) => Led::Refused(format!("{node} has not taken over in time: try again")),
         }
     }

@@ -25,6 +25,10 @@ const WITHIN: Duration = Duration::from_secs(30);
 const MAKING: Duration = Duration::from_secs(150);
 /// How long a node that was added may take until it votes: it gets the log first.
 const JOINS: Duration = Duration::from_secs(120);
+/// How long a leader is waited for: one that has just died is named for a second, and elections take less.
+const LEADS: Duration = Duration::from_secs(5);
+/// How long a node may take until it waits to be added.
+const STARTS: Duration = Duration::from_secs(3);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -64,7 +68,8 @@ pub(crate) fn add(at: &Visit, address: &str) -> Result<u64, ClusterError> {
         }
         let members = status.members.into_iter().map(|member| member.address).collect();
         let request = Request::Add(status.cluster, members);
-        let node = match ask(&*channel, address, &request, message::read_led).await? {
+        let mut added = Link::to_new(&*channel, address).await?;
+        let node = match added.ask(&request, WITHIN, message::read_led).await? {
             Led::Index(node) => node,
             Led::Refused(why) => return Err(ClusterError::Failed(format!("{address}: {why}"))),
             _ => return Err(ClusterError::Failed(format!("{address} does not wait to be added"))),
@@ -115,18 +120,48 @@ fn block_on<T, E: From<ClusterError>>(asking: impl Future<Output = Result<T, E>>
     runtime.map_err(|error| ClusterError::Failed(error.to_string()))?.block_on(asking)
 }
 
-/// Asks whoever leads, as the member that is visited knows.
+/// Asks whoever leads, as the member that is visited knows. If that one is not there (any more), waits for another one.
 async fn ask_leader(at: &Visit, request: &Request) -> Result<(), ClusterError> {
     let (channel, address) = reach(at)?;
-    let status = ask(&*channel, &address, &Request::Status, message::read_status).await?;
-    let leads = |member: &&crate::cluster::MemberStatus| Some(member.node) == status.leader;
+    let until = Instant::now() + LEADS;
+    loop {
+        let mut leader = match find_leader(&*channel, &address).await {
+            Ok(leader) => leader,
+            Err(error) if error.is_settled(&address) || Instant::now() >= until => {
+                return Err(error);
+            }
+            Err(_) => {
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        match leader.ask(request, WITHIN, message::read_led).await? {
+            Led::Done | Led::Short | Led::Index(_) => return Ok(()),
+            Led::NotLeader(_) if Instant::now() < until => tokio::time::sleep(PAUSE).await,
+            Led::NotLeader(_) => return Err(ClusterError::NoLeader),
+            Led::NoRoom => return Err(ClusterError::Failed("the disk of its log is full".into())),
+            Led::Refused(why) => return Err(ClusterError::Failed(why)),
+            Led::Removed => return Err(ClusterError::Failed("it is no member any more".into())),
+        }
+    }
+}
+
+/// Nothing has been asked of it yet.
+async fn find_leader(channel: &dyn Channel, address: &str) -> Result<Link, ClusterError> {
+    let status = ask(channel, address, &Request::Status, message::read_status).await?;
+    let leads = |member: &&MemberStatus| Some(member.node) == status.leader;
     let leader = status.members.iter().find(leads).ok_or(ClusterError::NoLeader)?;
-    match ask(&*channel, &leader.address, request, message::read_led).await? {
-        Led::Done | Led::Short | Led::Index(_) => Ok(()),
-        Led::NotLeader(_) => Err(ClusterError::NoLeader),
-        Led::NoRoom => Err(ClusterError::Failed("the disk of its log is full".into())),
-        Led::Refused(why) => Err(ClusterError::Failed(why)),
-        Led::Removed => Err(ClusterError::Failed("it is no member any more".into())),
+    Link::to(channel, &leader.address).await
+}
+
+impl ClusterError {
+    /// Whether it is the same a moment later: it is not about who leads, which changes.
+    fn is_settled(&self, visited: &str) -> bool {
+        match self {
+            ClusterError::NoLeader => false,
+            ClusterError::Unreachable(address, _) => address == visited,
+            ClusterError::Tls(_) | ClusterError::Failed(_) => true,
+        }
     }
 }
 
@@ -165,6 +200,17 @@ impl Link {
         let unreachable = |why| ClusterError::Unreachable(address.into(), why);
         let (link, _) = connected.map_err(|error| unreachable(error.to_string()))?;
         Ok(Link { link, address: address.into() })
+    }
+
+    /// To a node that may have been started a moment ago.
+    async fn to_new(channel: &dyn Channel, address: &str) -> Result<Link, ClusterError> {
+        let until = Instant::now() + STARTS;
+        loop {
+            match Link::to(channel, address).await {
+                Err(_) if Instant::now() < until => tokio::time::sleep(PAUSE).await,
+                settled => return settled,
+            }
+        }
     }
 
     async fn ask<T>(

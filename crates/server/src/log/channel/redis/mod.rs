@@ -20,14 +20,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use redis::{Client, IntoConnectionInfo};
+use redis::{Client, ClientTlsConfig, IntoConnectionInfo, TlsCertificates};
 
 use self::frame::Kind;
 use self::hub::Hub;
 use self::talk::Talk;
 use super::hello::{self, WELCOME_BYTES};
 use super::{Answers, Channel, ChannelError, Connecting, Hello, Link, Serves};
-use crate::config::{ConfigError, RedisPeer};
+use crate::config::{ConfigError, RedisCertificates, RedisPeer};
 
 /// How long a hello may take.
 const HELLO: Duration = Duration::from_secs(2);
@@ -50,7 +50,16 @@ impl Redis {
         let wrong = |error: redis::RedisError| ConfigError::RedisUrl(error.to_string());
         let info = peer.url().into_connection_info().map_err(wrong)?;
         let nodelay = redis::io::tcp::TcpSettings::default().set_nodelay(true);
-        let client = Client::open(info.set_tcp_settings(nodelay)).map_err(wrong)?;
+        let info = info.set_tcp_settings(nodelay);
+        let client = match peer.certificates()? {
+            None => Client::open(info),
+            Some(RedisCertificates { ca, own }) => {
+                let own = own
+                    .map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
+                Client::build_with_tls(info, TlsCertificates { client_tls: own, root_cert: ca })
+            }
+        };
+        let client = client.map_err(wrong)?;
         Ok(Redis(Arc::new(Hub::new(client, peer.channel().into(), own))))
     }
 }

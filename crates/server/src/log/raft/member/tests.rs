@@ -1,6 +1,6 @@
 //! Members in one runtime, over a channel that is not TCP, while time stands still until all of them wait.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use keylatch_table::Command;
 use tempfile::TempDir;
@@ -42,9 +42,33 @@ impl One {
         &self.member.as_ref().expect("it is there").desk
     }
 
+    fn lead(&self) -> &Arc<Lead> {
+        &self.member.as_ref().expect("it is there").lead
+    }
+
+    fn node(&self) -> u64 {
+        self.lead().peers.identity.node
+    }
+
+    /// Who votes, as far as its log says: two sets while they change.
+    fn voters(&self) -> Vec<BTreeSet<u64>> {
+        let metrics = self.lead().raft.server_metrics();
+        metrics.borrow_watched().membership_config.membership().get_joint_config().clone()
+    }
+
     fn submit(&mut self) {
         self.numbers += 1;
         self.desk().submit(self.numbers, &[Command::Tick]);
+    }
+
+    /// It neither hears nor says anything any more.
+    fn kill(&mut self, hub: &Hub, own: &str, names: &[&str]) {
+        self.life.abort();
+        // Raft itself ends with the last of those who could ask it something.
+        drop(self.member.take());
+        for name in names {
+            hub.cut(own, name);
+        }
     }
 
     /// Whether what was submitted last has been applied within a time.
@@ -111,4 +135,72 @@ async fn a_life_that_is_dropped_is_a_member_that_was_killed() {
     (&mut all[2].life).await.unwrap();
     all[1].submit();
     assert!(!all[1].is_done(LONG).await);
+}
+
+async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let waiting = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(LONG, waiting).await.unwrap_or_else(|_| panic!("never: {what}"));
+}
+
+/// Four members, of which the first is taking out the last and dies before it hears that anybody has the first half
+/// of that change. It has reached those of `heirs`, and nobody else.
+async fn die_half_way(hub: &Hub, heirs: &[usize]) -> Vec<One> {
+    let names = ["one", "two", "three", "four"];
+    let mut all = vec![One::start(hub, "one", &[]).await];
+    for address in &names[1..] {
+        all.push(One::start(hub, address, &["one"]).await);
+    }
+    for one in &mut all {
+        one.submit();
+        assert!(one.is_done(LONG).await);
+    }
+    let four_vote = |one: &One| matches!(&one.voters()[..], [all] if all.len() == 4);
+    eventually("four vote", || all.iter().all(four_vote)).await;
+    assert!(all[0].lead().leads(), "the first one leads as long as nothing happens");
+    for (at, name) in names.iter().enumerate().skip(1) {
+        hub.cut(name, "one");
+        if !heirs.contains(&at) {
+            hub.cut("one", name);
+        }
+    }
+    let (lead, out) = (Arc::clone(all[0].lead()), all[3].node());
+    let change = tokio::spawn(async move { lead.remove(out).await });
+    eventually("the first half", || heirs.iter().all(|at| all[*at].voters().len() == 2)).await;
+    change.abort();
+    all[0].kill(hub, "one", &names);
+    all
+}
+
+/// The others have made the second half.
+async fn assert_it_is_ended(all: &mut [One]) {
+    let out = all[3].node();
+    let ended =
+        |one: &One| matches!(&one.voters()[..], [all] if all.len() == 3 && !all.contains(&out));
+    eventually("the change is ended", || all[1..3].iter().all(ended)).await;
+    // Two of the three are left, and that is enough again.
+    all[3].life.abort();
+    all[1].submit();
+    assert!(all[1].is_done(LONG).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_of_members_that_a_dead_leader_began_is_ended_by_the_next_one() {
+    let mut all = die_half_way(&Hub::default(), &[1, 2, 3]).await;
+    assert_it_is_ended(&mut all).await;
+}
+
+/// Only the one that is to go has the first half, so nobody else can be elected. It hands over, and does not take
+/// itself out.
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_is_itself_to_go_has_another_one_end_the_change() {
+    let mut all = die_half_way(&Hub::default(), &[3]).await;
+    assert_it_is_ended(&mut all).await;
+    let (last, entries) = (all[3].node(), all[1].lead().log.entries());
+    let led: Vec<u64> = entries.iter().map(|entry| entry.log_id.leader_id.node_id).collect();
+    assert!(led.contains(&last), "the one that is to go has led: {led:?}");
+    assert_ne!(led.last(), Some(&last), "and another one has ended the change");
 }
