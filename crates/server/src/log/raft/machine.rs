@@ -413,7 +413,13 @@ impl RaftStateMachine<Types> for Machine {
     where
         S: Stream<Item = Result<EntryResponder<Types>, io::Error>> + Unpin + OptionalSend,
     {
+        let mut waits = true;
         while let Some((entry, responder)) = entries.try_next().await? {
+            // Where nobody waits for the outcome the leader waits for what is said of the entries that
+            // came along, so that goes first.
+            if std::mem::take(&mut waits) && responder.is_none() {
+                tokio::task::yield_now().await;
+            }
             if let Some(cluster) = &self.cluster {
                 cluster.desk.room().await;
             }
