@@ -134,7 +134,7 @@ mod tests {
         let (tell, told) = oneshot::channel();
         let work = async move {
             let number = gone.await.unwrap_or(0);
-            drop(tell.send(number));
+            _ = tell.send(number);
             number
         };
         (go, Carried::new(&Handle::current(), Box::pin(work)), told)
@@ -203,7 +203,7 @@ mod tests {
             let pusher = pusher.lock().take().unwrap();
             pusher.upgrade().unwrap().push();
             gone.await.unwrap();
-            drop(tell.send(7));
+            _ = tell.send(7);
             7
         };
         let mut carried = Carried::new(&Handle::current(), Box::pin(work));

@@ -67,6 +67,22 @@ pub struct StandingWait {
     pub grace: Option<(u64, u64)>,
 }
 
+impl Standing {
+    /// Whether both want the same alone, for as long, and nothing besides: then one can take the place of the other,
+    /// and nobody else is let in or kept out by it.
+    pub fn is_alike(&self, other: &Standing) -> bool {
+        let plain = |standing: &Standing| {
+            standing.extra == Extra::default()
+                && !standing.detect
+                && matches!(&standing.parts[..], [part] if part.mode == Mode::Exclusive)
+        };
+        plain(self)
+            && plain(other)
+            && self.parts[0].resource == other.parts[0].resource
+            && self.lease_ms == other.lease_ms
+    }
+}
+
 /// The counters that a table goes on from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counters {

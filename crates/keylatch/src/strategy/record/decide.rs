@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use keylatch_table::{
-    Acquire, Applied, Cause, Command, Counters, Event, Extra, Grant, Mode, Reply, RequestId,
-    Settings, Standing, StandingPart, Table, Target,
+    Acquire, Applied, Cause, Command, Counters, Event, Extra, Grant, Reply, RequestId, Settings,
+    Standing, StandingPart, Table, Target,
 };
 
 use super::format::{self, FRESH, Holders, Note};
@@ -87,19 +87,6 @@ pub(super) fn names(standing: &Standing) -> impl Iterator<Item = Name> {
 
 fn is_on(standing: &Standing, name: &str) -> bool {
     standing.parts.iter().any(|part| part.resource.name() == name)
-}
-
-/// Whether both want the same alone, for as long, and nothing besides.
-fn is_alike(one: &Standing, other: &Standing) -> bool {
-    let plain = |standing: &Standing| {
-        standing.extra == Extra::default()
-            && !standing.detect
-            && matches!(&standing.parts[..], [part] if part.mode == Mode::Exclusive)
-    };
-    plain(one)
-        && plain(other)
-        && one.parts[0].resource == other.parts[0].resource
-        && one.lease_ms == other.lease_ms
 }
 
 /// A head with these holders, where those held before.
@@ -379,7 +366,7 @@ impl Scene {
         let mut waiting: Vec<&Standing> =
             after.values().filter(|standing| standing.token == 0).collect();
         waiting.sort_unstable_by_key(|standing| standing.seq);
-        let alike = |standing: &&&Standing| is_ours(&standing.id) && is_alike(holder, standing);
+        let alike = |standing: &&&Standing| is_ours(&standing.id) && holder.is_alike(standing);
         let next: Vec<RequestId> =
             waiting.iter().take_while(alike).take(NEXT).map(|it| it.id.clone()).collect();
         if next.is_empty() {

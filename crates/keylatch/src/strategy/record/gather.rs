@@ -161,7 +161,7 @@ mod tests {
             self.calls.send(count).unwrap();
             self.may.acquire().await.unwrap().forget();
             for job in jobs {
-                drop(job.send(count));
+                _ = job.send(count);
             }
         }
     }

@@ -135,10 +135,10 @@ impl World {
         let mut state = self.state.lock();
         // One that a command is about may be on two names; its own, who have had what they waited for or
         // have given up, may be any number.
-        let others = |one: &Box<NameChange>| {
+        let others = |one: &NameChange| {
             one.remove.iter().filter(|stand| !stand.id.to_string().starts_with(client)).count()
         };
-        let removed: usize = change.names.values().map(others).sum();
+        let removed: usize = change.names.values().map(|one| others(one)).sum();
         assert!(removed <= self.most_removed.max(2), "too many leave: {change:?}");
         if !self.fits(&state, change) {
             state.mismatches += 1;

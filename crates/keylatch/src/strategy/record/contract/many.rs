@@ -64,10 +64,11 @@ pub(crate) async fn idle_locks_side_by_side(ground: &impl Ground) {
         }
     };
     // Each name twice: one of the two is refused, and told of the other.
-    let taken = JoinSet::from_iter((0..2 * NAMES).map(|at| {
+    let taken = (0..2 * NAMES).map(|at| {
         let take = take(at % NAMES);
         async move { (at % NAMES, take.await) }
-    }));
+    });
+    let taken: JoinSet<_> = taken.collect();
     let (mut versions, mut refused) = (vec![0; NAMES], vec![0; NAMES]);
     for (at, committed) in taken.join_all().await {
         match committed {
@@ -90,10 +91,11 @@ pub(crate) async fn idle_locks_side_by_side(ground: &impl Ground) {
     numbers.dedup();
     assert_eq!(numbers.len(), NAMES, "no number is given twice");
     // Every third is left by somebody who knows another version, and stays.
-    let left = JoinSet::from_iter((0..NAMES).map(|at| {
+    let left = (0..NAMES).map(|at| {
         let leave = leave(at, versions[at] + u64::from(at % 3 == 0));
         async move { (at, leave.await) }
-    }));
+    });
+    let left: JoinSet<_> = left.collect();
     for (at, committed) in left.join_all().await {
         assert_eq!(matches!(committed, Committed::Mismatch(_)), at % 3 == 0, "n{at}");
         let stays = (at % 3 == 0).then_some(versions[at]);

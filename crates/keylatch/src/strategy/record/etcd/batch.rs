@@ -119,6 +119,18 @@ impl Drop for Worker {
     }
 }
 
+#[cfg(test)]
+impl Shared {
+    /// Changes wait until [`Shared::go_on`].
+    pub(super) fn hold(&self) {
+        self.queue.0.lock().busy = true;
+    }
+
+    pub(super) fn go_on(self: &Arc<Self>) {
+        tokio::spawn(work(Worker { store: Arc::clone(self), done: false }));
+    }
+}
+
 impl Shared {
     /// Makes a change on these leases.
     pub(super) async fn make(
@@ -131,14 +143,13 @@ impl Shared {
         let (work, before) = {
             let mut inner = self.queue.0.lock();
             inner.waiting.push_back(Job { change, leases, now, since, answer });
-            match std::mem::replace(&mut inner.busy, true) {
-                true => (None, inner.carried.take()),
-                false => {
-                    let work = work(Worker { store: Arc::clone(self), done: false });
-                    let work = Carried::new(&Handle::current(), Box::pin(work));
-                    inner.carried = Some(work.pusher());
-                    (Some(work), None)
-                }
+            if std::mem::replace(&mut inner.busy, true) {
+                (None, inner.carried.take())
+            } else {
+                let work = work(Worker { store: Arc::clone(self), done: false });
+                let work = Carried::new(&Handle::current(), Box::pin(work));
+                inner.carried = Some(work.pusher());
+                (Some(work), None)
             }
         };
         if let Some(before) = before.and_then(|before| before.upgrade()) {

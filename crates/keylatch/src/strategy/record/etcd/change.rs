@@ -97,8 +97,8 @@ pub(super) fn is_small(change: &Change) -> bool {
         Write::Put(put) => put.holders.len() + put.bytes.len() / 512,
         Write::Keep | Write::Delete => 0,
     };
-    let one = |one: &Box<NameChange>| 1 + one.remove.len() + holders(one);
-    let names: usize = change.names.values().map(one).sum();
+    let one = |one: &NameChange| 1 + one.remove.len() + holders(one);
+    let names: usize = change.names.values().map(|it| one(it)).sum();
     let bytes: usize = change.appends.iter().map(|append| append.bytes.len()).sum();
     let appends: usize = change.appends.iter().map(|append| append.to.len()).sum();
     names + appends + bytes / 512 <= SMALL

@@ -74,12 +74,23 @@ impl Calls for Plain {
                 });
                 for Job { change, answer } in jobs {
                     let came = match &mut came {
-                        Ok(all) => all.next().ok_or_else(nonsense),
+                        Ok(all) => all.next().ok_or_else(nonsense).and_then(of_one),
                         Err(error) => Err(error.clone()),
                     };
                     drop(answer.send((change, came)));
                 }
             }
         }
+    }
+}
+
+/// What the script says of one of several, which may be that this one has failed.
+fn of_one(came: Value) -> Answer {
+    match words::text(&came).and_then(|text| text.strip_prefix(b"!")) {
+        Some(why) => {
+            let text = format!("Redis: {}", String::from_utf8_lossy(why));
+            Err(StoreError { text, unknown: false })
+        }
+        None => Ok(came),
     }
 }

@@ -180,8 +180,9 @@ async fn where_only_the_writers_own_stand_nothing_is_published() {
     for (own_up_to, published_then) in
         [(Some(seq), None), (Some(seq - 1), Some(1)), (None, Some(2))]
     {
-        let only = |one: &mut Box<NameChange>| (one.last_seq, one.own_up_to) = (None, own_up_to);
-        write.names.values_mut().for_each(only);
+        for one in write.names.values_mut() {
+            (one.last_seq, one.own_up_to) = (None, own_up_to);
+        }
         done(&store, write.clone()).await;
         assert_eq!(published(), published_then, "{own_up_to:?}");
     }

@@ -61,8 +61,11 @@ pub(super) fn is_plain(change: &Change) -> bool {
 
 /// Several plain changes in one script.
 pub(super) fn plain<'a>(script: &Script, changes: impl Iterator<Item = &'a Change>) -> Cmd {
-    let all: Vec<(&Name, &Box<NameChange>)> =
-        changes.filter_map(|change| change.names.first_key_value()).collect();
+    let first = |change: &'a Change| {
+        let (name, one) = change.names.first_key_value()?;
+        Some((name, &**one))
+    };
+    let all: Vec<(&Name, &NameChange)> = changes.filter_map(first).collect();
     let mut command = call(script, all.iter().map(|(name, _)| *name));
     for (_, one) in all {
         match (&one.head, one.expect) {

@@ -58,7 +58,7 @@ fn put(name: &str, expect: Expect, keep_ms: Option<u64>) -> Change {
         tell: false,
         own_up_to: None,
     };
-    Change { names: [(name.into(), one)].into(), numbers: 1, appends: Vec::new() }
+    Change::of(name, one)
 }
 
 async fn done(store: &dyn Store, change: Change) -> Done {

@@ -1,5 +1,5 @@
 //! Changes of different names in one transaction: what is wrong with one of them is nothing to the others.
-//! Tests with one thread: all that are wanted at once are queued before the first one is made.
+//! Nothing goes before all have come.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use keylatch_table::RequestId;
 
 use super::*;
 use crate::strategy::record::store::{
-    Append, Change, Committed, Expect, Holder, Name, NameChange, Put, Write,
+    Append, Change, Committed, Expect, Holder, Name, NameChange, Put, StoreError, Write,
 };
 
 fn names() -> Vec<Name> {
@@ -43,6 +43,16 @@ async fn connect(running: &Running) -> Etcd {
     store
 }
 
+/// What comes of changes that go together.
+async fn together(store: &Etcd, all: impl Iterator<Item = Change>) -> Vec<Outcome> {
+    store.shared.hold();
+    let all = join_all(all.map(|change| store.commit(change)));
+    // They are queued by then.
+    tokio::join!(all, async { store.shared.go_on() }).0
+}
+
+type Outcome = Result<Committed, StoreError>;
+
 #[tokio::test]
 async fn one_that_does_not_fit_changes_nothing_and_the_others_all() {
     let running = Running::start();
@@ -50,7 +60,7 @@ async fn one_that_does_not_fit_changes_nothing_and_the_others_all() {
     let names = names();
     let expect = |at: usize| if at % 3 == 1 { Expect::Version(7) } else { Expect::Absent };
     let all = names.iter().enumerate().map(|(at, name)| change(name, expect(at), 60_000));
-    let all = join_all(all.map(|change| store.commit(change))).await;
+    let all = together(&store, all).await;
     let mut versions = Vec::new();
     for (at, committed) in all.into_iter().enumerate() {
         match committed.unwrap() {
@@ -89,9 +99,9 @@ async fn a_lease_that_one_of_them_has_lost_is_nothing_to_the_others() {
     let names = names();
     let all = names.iter().enumerate().map(|(at, name)| {
         let length = lengths.get(at).copied().unwrap_or(60_000);
-        store.commit(change(name, Expect::Absent, length))
+        change(name, Expect::Absent, length)
     });
-    for committed in join_all(all).await {
+    for committed in together(&store, all).await {
         version(&committed.unwrap());
     }
     assert_eq!(store.shared.base(), base);
@@ -114,9 +124,9 @@ async fn one_that_is_refused_is_nothing_to_the_others() {
             };
             change.appends.push(append);
         }
-        store.commit(change)
+        change
     });
-    for (at, committed) in join_all(all).await.into_iter().enumerate() {
+    for (at, committed) in together(&store, all).await.into_iter().enumerate() {
         match committed {
             Ok(committed) => assert!(version(&committed) > 0 && at != 5),
             Err(failed) => assert!(!failed.unknown && at == 5, "{at}: {}", failed.text),
@@ -130,13 +140,13 @@ async fn without_an_answer_each_of_them_is_unknown() {
     let store = connect(&running).await;
     running.etcd.pause(true);
     let names = names();
-    let all = names.iter().map(|name| store.commit(change(name, Expect::Absent, 60_000)));
+    let all = names.iter().map(|name| change(name, Expect::Absent, 60_000));
     let killed = async {
         // It is on its way by then.
         tokio::time::sleep(Duration::from_millis(500)).await;
         running.etcd.kill();
     };
-    let (all, ()) = tokio::join!(join_all(all), killed);
+    let (all, ()) = tokio::join!(together(&store, all), killed);
     for committed in all {
         assert!(committed.is_err_and(|failed| failed.unknown));
     }

@@ -91,6 +91,37 @@ async fn a_redis_without_memory_lets_everybody_leave() {
     assert_eq!(server.say::<i64>(&["DBSIZE"]), 1);
 }
 
+/// Also those who leave together with somebody who wants to come in.
+#[tokio::test]
+async fn a_redis_without_memory_lets_go_those_who_are_among_others() {
+    let server = Server::start(&[]);
+    let store = server.connect().await;
+    let mut held = Vec::new();
+    for at in 0..20 {
+        let name = format!("held {at}");
+        let version = done(&store, put(&name, Expect::Absent, Some(100_000))).await.version;
+        held.push((name, version));
+    }
+    let () = server.say(&["CONFIG", "SET", "maxmemory", "1"]);
+    let both = held.iter().enumerate().flat_map(|(at, (name, version))| {
+        let come = put(&format!("new {at}"), Expect::Absent, Some(100_000));
+        [(true, come), (false, change(name, Expect::Version(*version), Write::Delete))]
+    });
+    // All of them are submitted before any is answered.
+    let under_way: Vec<_> = both.map(|(comes, ask)| (comes, store.commit(ask))).collect();
+    for (comes, came) in under_way {
+        match (comes, came.await) {
+            (true, Err(error)) => {
+                assert!(!error.unknown && error.text.contains("OOM"), "{error:?}");
+            }
+            (false, Ok(Committed::Done(_))) => {}
+            (comes, came) => panic!("comes: {comes}, {came:?}"),
+        }
+    }
+    let keys: Vec<String> = server.say(&["KEYS", "*"]);
+    assert_eq!(keys, ["keylatch:counter"]);
+}
+
 /// It knows neither the scripts nor the counter.
 #[tokio::test]
 async fn a_redis_that_comes_back_empty_goes_on() {
