@@ -206,10 +206,10 @@ async fn only_what_was_answered_is_certain() {
     assert!(!error.unknown && error.text.contains("lock timeout"), "{error:?}");
     assert!(since.elapsed() < 2 * LIMIT);
     // Somebody ends the connection meanwhile.
-    let waits = store.commit(granted(Expect::Absent, "1"));
+    let waits = tokio::spawn(store.commit(granted(Expect::Absent, "1")));
     let waiting = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE NOT granted";
     while other.query(waiting, &[]).await.unwrap().is_empty() {}
-    let error = waits.await.unwrap_err();
+    let error = waits.await.unwrap().unwrap_err();
     assert!(error.unknown, "{error:?}");
     // It does not answer at all.
     ground.postgres.sql("ALTER PROCEDURE keylatch.commit RENAME TO old_commit");
