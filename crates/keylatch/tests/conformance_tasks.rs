@@ -366,7 +366,11 @@ async fn a_claim_never_races_itself(locks: Locks) {
     for (at, update) in updates.into_iter().enumerate() {
         match at % 4 {
             // Dropped half-way: it goes on, and the next ones know its version.
-            0 => update.abort(),
+            0 => {
+                update.abort();
+                // Until it is gone, and its claim with it.
+                drop(update.await);
+            }
             _ => drop(update.await.unwrap().unwrap()),
         }
     }
