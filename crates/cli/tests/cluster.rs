@@ -342,6 +342,23 @@ fn a_leader_that_was_killed_a_moment_ago_is_taken_out() {
     until_voters(&nodes[0], 2);
 }
 
+/// The next leader has never heard of it, and shows all the same for how long it is silent.
+#[test]
+fn a_leader_that_died_is_seen_to_be_silent() {
+    let mut nodes = three();
+    let leader = nodes[0].status().unwrap().leader.unwrap();
+    let leads = |node: &Node| node.status().is_some_and(|it| it.node == leader);
+    let mut dead = nodes.remove(nodes.iter().position(leads).unwrap());
+    dead.server.kill();
+    let silence = || {
+        let mut seen = nodes.iter().filter_map(Node::status);
+        let seen = seen.find(|it| it.leader == Some(it.node) && it.node != leader)?;
+        seen.members.iter().find(|member| member.node == leader)?.heard_ms
+    };
+    let first = eventually("a leader who misses the last one", silence);
+    eventually("it has been silent for longer", || silence().filter(|ms| *ms > first));
+}
+
 /// What is held stays held while nobody leads: whoever holds it goes on until its lease would end.
 #[test]
 fn a_command_goes_on_under_its_lock_while_nobody_leads() {

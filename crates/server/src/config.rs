@@ -202,6 +202,9 @@ pub enum ConfigError {
     /// Nobody could find it.
     #[error("to join a cluster a node needs an address for the other members: say --peer")]
     JoinWithoutPeer,
+    /// Nobody can be called there.
+    #[error("'{0}' is no peer address of a member to join: say HOST:PORT, or `wait` alone")]
+    Join(String),
     /// Nothing to listen on.
     #[error("every listener is off: switch on --resp, --enqueue or --http")]
     NoListener,
@@ -257,6 +260,16 @@ impl Config {
         }
         if !self.is_member() && !self.join.is_empty() {
             return Err(ConfigError::JoinWithoutPeer);
+        }
+        if self.peer.is_some() && self.join != ["wait"] {
+            let has_port = |address: &&String| {
+                address
+                    .rsplit_once(':')
+                    .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+            };
+            if let Some(bad) = self.join.iter().find(|address| !has_port(address)) {
+                return Err(ConfigError::Join(bad.clone()));
+            }
         }
         if self
             .tls
@@ -327,6 +340,18 @@ mod tests {
         };
         let locked = Config { tls: Some(files), ..good.clone() };
         assert_eq!(locked.validate(), Err(ConfigError::NoClientCa));
+        let alone = |word: &str| Config {
+            peer: Some("127.0.0.1:5627".parse().unwrap()),
+            data: Some("data".into()),
+            join: vec![word.into()],
+            ..good.clone()
+        };
+        for word in ["wait", "127.0.0.1:5627", "[::1]:5627", "a-host:5627"] {
+            assert_eq!(alone(word).validate(), Ok(()), "{word}");
+        }
+        for word in ["127.0.0.1", "a-host", ":5627", "a-host:", "a-host:99999"] {
+            assert_eq!(alone(word).validate(), Err(ConfigError::Join(word.into())));
+        }
         let small = Config { frame_bytes: 10, ..good.clone() }.validate().unwrap_err();
         assert_eq!(small.to_string(), "frame_bytes must be at least 1024");
         let mut settings = Settings::default();

@@ -172,10 +172,15 @@ impl Server {
                     .create(dir)
                     .map_err(|error| ServerError::Data { dir: dir.clone(), error })?;
                 let peer_tls = peer_tls.map(Arc::new);
+                if config.join == ["wait"] {
+                    // That may last, and meanwhile nobody is served: clients and probes are to see that.
+                    listeners.close();
+                }
                 let join = match &listeners.peer {
                     Some(listener) => whom_to_join(&config.join, dir, listener, peer_tls.as_ref())?,
                     None => config.join.clone(),
                 };
+                listeners.open(&poll)?;
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
                 if let Some(reach) = Reach::open(&mut listeners, &config, peer_tls)? {
                     let told = Arc::new(Notify::new());
@@ -324,29 +329,46 @@ fn ended<T>(task: Result<T, JoinError>) -> T {
 
 impl Listeners {
     fn bind(config: &Config, poll: &Poll) -> Result<Listeners, ServerError> {
-        let bind = |address: Option<SocketAddr>, token| -> Result<_, ServerError> {
-            let Some(address) = address else { return Ok((None, None)) };
-            let failed = |error| ServerError::Listen(address, error);
-            let mut listener = TcpListener::bind(address).map_err(failed)?;
-            poll.registry().register(&mut listener, token, Interest::READABLE)?;
-            let address = listener.local_addr()?;
-            Ok((Some(listener), Some(address)))
-        };
-        let (resp, resp_address) = bind(config.resp, RESP)?;
-        let (enqueue, enqueue_address) = bind(config.enqueue, ENQUEUE)?;
-        let (http, http_address) = bind(config.http, HTTP)?;
         let bind = |address| {
             std::net::TcpListener::bind(address)
                 .map_err(|error| ServerError::Listen(address, error))
         };
         let peer = config.peer.map(bind).transpose()?;
         let addresses = Addresses {
-            resp: resp_address,
-            enqueue: enqueue_address,
-            http: http_address,
+            resp: config.resp,
+            enqueue: config.enqueue,
+            http: config.http,
             peer: peer.as_ref().map(std::net::TcpListener::local_addr).transpose()?,
         };
-        Ok(Listeners { resp, enqueue, http, peer, addresses })
+        let mut listeners = Listeners { resp: None, enqueue: None, http: None, peer, addresses };
+        listeners.open(poll)?;
+        Ok(listeners)
+    }
+
+    /// Clients can come, where they could before.
+    fn open(&mut self, poll: &Poll) -> Result<(), ServerError> {
+        let Listeners { resp, enqueue, http, addresses, .. } = self;
+        for (listener, address, token) in [
+            (resp, &mut addresses.resp, RESP),
+            (enqueue, &mut addresses.enqueue, ENQUEUE),
+            (http, &mut addresses.http, HTTP),
+        ] {
+            let Some(at) = *address else { continue };
+            if listener.is_some() {
+                continue;
+            }
+            let failed = |error| ServerError::Listen(at, error);
+            let mut new = TcpListener::bind(at).map_err(failed)?;
+            poll.registry().register(&mut new, token, Interest::READABLE)?;
+            *address = Some(new.local_addr()?);
+            *listener = Some(new);
+        }
+        Ok(())
+    }
+
+    /// No client can come until it is opened again.
+    fn close(&mut self) {
+        (self.resp, self.enqueue, self.http) = (None, None, None);
     }
 }
 

@@ -252,16 +252,24 @@ fn a_node_waits_to_be_added_and_is_added_once() {
     let one = start(dirs[0].path(), &[]);
     insist(&one, "LOCK k ID a LEASE 0");
     // Its port has to be known before it runs.
-    let at = std::net::TcpListener::bind(free()).unwrap().local_addr().unwrap();
+    let [at, resp] =
+        [free(), free()].map(|any| std::net::TcpListener::bind(any).unwrap().local_addr().unwrap());
     let dir = dirs[1].path().to_owned();
-    let waiting =
-        std::thread::spawn(move || Running::with(|config| configure(config, &dir, at, &["wait"])));
+    let waiting = std::thread::spawn(move || {
+        Running::with(|config| {
+            configure(config, &dir, at, &["wait"]);
+            config.resp = Some(resp);
+        })
+    });
     eventually("it waits", || {
         let said = Visit::plainly(&at).status().unwrap_err().to_string();
         said.contains("waits to be added").then_some(())
     });
+    // Clients go elsewhere meanwhile, and do not wait for an answer that does not come.
+    assert!(std::net::TcpStream::connect(resp).is_err());
     let node = eventually("it is added", || visit(&one).add(&at.to_string()).ok());
     let two = waiting.join().unwrap();
+    assert!(std::net::TcpStream::connect(resp).is_ok());
     until_voters(&two, 2);
     assert_eq!(status(&two).node, node);
     assert_eq!(status(&two).cluster, status(&one).cluster);

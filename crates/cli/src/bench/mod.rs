@@ -36,7 +36,7 @@ The exit code is 1 if two connections ever held one key, or if tokens fell back.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Bench {
-    /// HOST:PORT, or a URL: keylatch://, redis:// or enqueue:// HOST:PORT.
+    /// One server: HOST:PORT, or a URL: keylatch://, redis:// or enqueue:// HOST:PORT. Of a cluster, any member.
     /// [default: 127.0.0.1 with the port of the protocol]
     address: Option<String>,
     /// What the server speaks. [default: resp, or what the URL says]

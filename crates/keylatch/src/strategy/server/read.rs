@@ -18,9 +18,11 @@ pub(super) fn denied(text: &str) -> Option<String> {
     matches!(code, "NOAUTH" | "WRONGPASS" | "NOPERM").then(|| reason.into())
 }
 
-/// Whether an error says that nobody leads the cluster just now: what was asked for may have happened.
-pub(super) fn is_leaderless(text: &str) -> bool {
-    text.starts_with("NOLEADER ")
+/// What an error says if it is that nobody leads the cluster just now. What was asked for may have happened all the
+/// same, by an earlier try, whatever the server says of this one.
+pub(super) fn leaderless(text: &str) -> Option<String> {
+    let none = text.starts_with("NOLEADER ");
+    none.then(|| "no leader of the cluster was reached (NOLEADER): try again".into())
 }
 
 /// Whether a value says that this connection has to say again who it is.
@@ -95,8 +97,8 @@ pub(super) fn cause_of(word: &str) -> Option<Cause> {
 /// The answer to `LOCK`, or the push that follows it.
 pub(super) fn outcome(value: &Value) -> Outcome {
     if let Value::Error(text) = value {
-        if is_leaderless(text) {
-            return Outcome::Done(Err(LockError::Unknown(text.clone())));
+        if let Some(text) = leaderless(text) {
+            return Outcome::Done(Err(LockError::Unknown(text)));
         }
         let invalid = || LockError::Invalid(text.clone());
         return Outcome::Done(Err(denied(text).map_or_else(invalid, LockError::Denied)));
@@ -125,7 +127,7 @@ pub(super) fn outcome(value: &Value) -> Outcome {
 /// The answer to `RENEW`; `None` if it is none.
 pub(super) fn renewed(value: &Value, since: Moment) -> Option<Renewed> {
     if let Value::Error(text) = value {
-        if is_leaderless(text) {
+        if leaderless(text).is_some() {
             return None;
         }
         let refused = || Renewed::Refused(text.clone());
@@ -143,8 +145,8 @@ pub(super) fn renewed(value: &Value, since: Moment) -> Option<Renewed> {
 
 pub(super) fn promoted(value: &Value, since: Moment) -> Result<Granted, PromoteError> {
     if let Value::Error(text) = value {
-        if is_leaderless(text) {
-            return Err(PromoteError::Unknown(text.clone()));
+        if let Some(text) = leaderless(text) {
+            return Err(PromoteError::Unknown(text));
         }
         let invalid = || PromoteError::Invalid(text.clone());
         return Err(denied(text).map_or_else(invalid, PromoteError::Denied));

@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::super::{Pending, TaskStrategy};
 use super::link::Submitted;
-use super::read::{denied, is_leaderless, lease, number, refused, text};
+use super::read::{denied, leaderless, lease, number, refused, text};
 use super::{Failure, Server, answer};
 use crate::error::{ListError, TaskError};
 use crate::tasks::Task;
@@ -131,8 +131,8 @@ async fn pages(
 /// The answer to a command, or the push that tells the outcome of a claim.
 pub(super) fn outcome(value: &Value) -> Outcome {
     if let Value::Error(text) = value {
-        if is_leaderless(text) {
-            return Outcome::Done(Err(TaskError::Unknown(text.clone())));
+        if let Some(text) = leaderless(text) {
+            return Outcome::Done(Err(TaskError::Unknown(text)));
         }
         let invalid = || TaskError::Invalid(text.clone());
         return Outcome::Done(Err(denied(text).map_or_else(invalid, TaskError::Denied)));

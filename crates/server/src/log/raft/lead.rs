@@ -50,6 +50,8 @@ pub(crate) struct Lead {
     pub(crate) leads: Arc<AtomicBool>,
     /// Since which vote: its clock counts on from what the log said then.
     since: Mutex<Option<Vote>>,
+    /// When it last began to lead.
+    pub(super) began: Mutex<Instant>,
     /// It has become ready.
     pub(crate) ready: Notify,
     /// What is configured here counts when this node leads.
@@ -97,6 +99,7 @@ impl Lead {
             clock,
             leads,
             since: Mutex::default(),
+            began: Mutex::new(Instant::now()),
             settings,
             address,
         }
@@ -176,6 +179,7 @@ impl Lead {
             return false;
         }
         *self.since.lock() = Some(vote);
+        *self.began.lock() = Instant::now();
         #[cfg(test)]
         let keeps_time = super::sim::has_own_time();
         #[cfg(not(test))]

@@ -69,6 +69,13 @@ impl Lead {
         };
         let heard = |node: &u64| metrics.heartbeat.as_ref()?.get(node)?.as_ref();
         let answers = |node: &u64| *node == me || heard(node).is_some_and(|at| at.elapsed() < MUTE);
+        let leads = metrics.current_leader == Some(me);
+        // Whoever has not said anything since this node leads is silent at least since then.
+        let silent = || leads.then(|| self.began.lock().elapsed());
+        let silence = |node: &u64| match heard(node) {
+            Some(at) => Some(at.elapsed()),
+            None => silent().filter(|_| *node != me),
+        };
         let members: Vec<MemberStatus> = membership
             .nodes()
             .map(|(node, at)| MemberStatus {
@@ -76,10 +83,9 @@ impl Lead {
                 address: at.addr.clone(),
                 role: if voters.contains(node) { Role::Voter } else { Role::Learner },
                 matched: matched(node),
-                heard_ms: heard(node).map(|at| at.elapsed().as_millis() as u64),
+                heard_ms: silence(node).map(|silence| silence.as_millis() as u64),
             })
             .collect();
-        let leads = metrics.current_leader == Some(me);
         // Of the members as they were, and as they will be, while that changes.
         let majority = !leads
             || membership.get_joint_config().iter().all(|config| {
