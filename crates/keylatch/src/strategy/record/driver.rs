@@ -40,7 +40,7 @@ pub(super) struct Shared<S> {
     pub(super) known: Mutex<Known>,
     pub(super) losses: mpsc::UnboundedSender<Loss>,
     pub(super) pokes: mpsc::UnboundedSender<Poke>,
-    /// What they say where nobody is.
+    /// The rules, for where nobody is.
     pub(super) rules: Table,
     /// Guards are dropped anywhere.
     runtime: Handle,

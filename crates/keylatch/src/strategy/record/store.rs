@@ -206,7 +206,7 @@ pub(crate) trait Store: Send + Sync + 'static {
     fn read(&self, names: Vec<Name>) -> Pending<Result<View, StoreError>>;
     /// Every name in use.
     fn read_all(&self) -> Pending<Result<View, StoreError>>;
-    /// May begin only when it is polled; from then on it goes on, also if it is dropped.
+    /// May begin only when it is polled. Whoever asks for it polls it until it ends.
     fn commit(&self, change: Change) -> Pending<Result<Committed, StoreError>>;
     /// These waiters live; false for one that is not there any more, or was dead already (5).
     fn touch(
