@@ -1,8 +1,12 @@
 //! A server under strace: what it writes, syncs and sends, and when; and syncs that fail.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use super::Start;
+
+/// How long strace may take to write down what has happened.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A server that is looked at, and what strace writes about it.
 pub(crate) struct Traced {
@@ -29,11 +33,14 @@ impl Call {
         self.text.starts_with("pwrite64(")
     }
 
-    /// `1763359000.123456 fsync(7) = 0 <0.000123>`.
+    /// `1763359000.123456 fsync(7) = 0 <0.000123>`; without the end if the server was killed
+    /// during the call, which may have had its effect all the same.
     fn read(thread: String, line: &str) -> Option<Call> {
         let (began, text) = line.split_once(' ')?;
-        let (text, took) = text.strip_suffix('>')?.rsplit_once(" <")?;
-        let (began, took): (f64, f64) = (began.parse().ok()?, took.parse().ok()?);
+        let began: f64 = began.parse().ok()?;
+        let took = text.strip_suffix('>').and_then(|text| text.rsplit_once(" <"));
+        let took = took.and_then(|(text, took)| Some((text, took.parse::<f64>().ok()?)));
+        let (text, took) = took.unwrap_or((text, f64::INFINITY));
         Some(Call { thread, text: text.into(), began, ended: began + took })
     }
 }
@@ -54,10 +61,27 @@ impl Traced {
         Traced { trace, start }
     }
 
-    /// All calls, in the order in which they ended.
+    /// What strace has written when the server, which has ended, has ended for strace too.
+    fn text(&self) -> String {
+        let since = Instant::now();
+        loop {
+            let text = std::fs::read(self.trace.path()).unwrap();
+            let text = String::from_utf8_lossy(&text).into_owned();
+            let lines = || text.lines().filter_map(|line| line.split_once(' '));
+            let seen: BTreeSet<_> = lines().map(|(thread, _)| thread).collect();
+            let gone = lines().filter(|(_, line)| line.contains(" +++ ") && line.ends_with(" +++"));
+            let gone: BTreeSet<_> = gone.map(|(thread, _)| thread).collect();
+            if !gone.is_empty() && seen == gone {
+                return text;
+            }
+            assert!(since.elapsed() < PATIENCE, "strace still sees it: {text}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// All calls of a server that has ended, in the order in which they ended.
     pub(crate) fn calls(&self) -> Vec<Call> {
-        let text = std::fs::read(self.trace.path()).unwrap();
-        let text = String::from_utf8_lossy(&text).into_owned();
+        let text = self.text();
         // A call during which other threads did something is shown in two parts.
         let mut begun = BTreeMap::new();
         let mut calls = Vec::new();
@@ -72,6 +96,7 @@ impl Traced {
                 calls.extend(Call::read(thread, line));
             }
         }
+        calls.extend(begun.into_iter().filter_map(|(thread, front)| Call::read(thread, &front)));
         calls
     }
 }
