@@ -325,6 +325,33 @@ fn an_operator_sees_members_hands_over_and_takes_one_out() {
     assert!(!ok && said.contains("no node 77"), "{said}");
     let (ok, said) = keylatch(&["cluster", "status", "--peer", "127.0.0.1:1"]);
     assert!(!ok && said.contains("peer address"), "{said}");
+    let resp = peer.server.resp.to_string();
+    let (ok, said) = keylatch(&["cluster", "status", "--peer", &resp]);
+    assert!(!ok && said.contains("does not answer as a member"), "{said}");
+}
+
+/// Whether it runs meanwhile or is started again without being told to join anybody.
+#[test]
+fn who_was_taken_out_finds_out_and_ends() {
+    let mut nodes = three();
+    let leader = nodes[0].status().unwrap().leader.unwrap();
+    let follows = |node: &Node| node.status().is_some_and(|it| it.node != leader);
+    for sleeps in [true, false] {
+        let mut out = nodes.remove(nodes.iter().position(follows).unwrap());
+        let node = out.status().unwrap().node.to_string();
+        if sleeps {
+            out.server.kill();
+        }
+        let peer = nodes[0].peer.to_string();
+        let (ok, said) = keylatch(&["cluster", "remove", "--peer", &peer, &node]);
+        assert!(ok, "{said}");
+        if sleeps {
+            out.server = start(&out.dir, out.peer, None);
+        }
+        let ended = out.server.ended();
+        assert!(ended.said.contains("was taken out of its cluster"), "{sleeps}: {}", ended.said);
+        assert_eq!(ended.status.code(), Some(1));
+    }
 }
 
 /// Whoever is asked names the dead one for a while yet; the operator need not know that.

@@ -65,6 +65,8 @@ pub(crate) struct Batch {
     works: Vec<(Option<ConnectionId>, Work)>,
     /// In a cluster: until when each of `works` waits for a leader.
     until: Vec<Option<Instant>>,
+    /// When the first of them gives up.
+    gives_up: Option<Instant>,
     /// How long the requests were.
     bytes: usize,
 }
@@ -90,6 +92,7 @@ impl Batch {
         self.commands.clear();
         self.works.clear();
         self.until.clear();
+        self.gives_up = None;
         self.commands.shrink_to(KEEP);
         self.works.shrink_to(KEEP);
         self.until.shrink_to(KEEP);

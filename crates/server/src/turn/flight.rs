@@ -37,7 +37,7 @@ impl Turns {
             _ => 0,
         };
         let wait = Duration::from_millis(wait_ms);
-        self.batch.until.push(Some(self.began + wait.max(self.config.leader_wait)));
+        self.batch.waits_until(Some(self.began + wait.max(self.config.leader_wait)));
         let patience = (wait_ms > 0).then(|| self.began + wait + 2 * self.config.leader_wait);
         self.connections[at].patience = patience.max(self.connections[at].patience);
     }
@@ -45,7 +45,7 @@ impl Turns {
     /// The next of `works` does not wait for a leader, or can wait.
     pub(super) fn wait_for_ever(&mut self) {
         if self.config.is_member() {
-            self.batch.until.push(None);
+            self.batch.waits_until(None);
         }
     }
 
@@ -187,20 +187,26 @@ impl Batch {
         commands: Vec<Command>,
     ) {
         self.works.push((id, work));
-        self.until.push(until);
+        self.waits_until(until);
         self.commands.extend(commands);
+    }
+
+    fn waits_until(&mut self, until: Option<Instant>) {
+        self.until.push(until);
+        self.gives_up = [self.gives_up, until].into_iter().flatten().min();
     }
 
     fn append(&mut self, mut behind: Batch) {
         self.works.append(&mut behind.works);
         self.until.append(&mut behind.until);
+        self.gives_up = [self.gives_up, behind.gives_up].into_iter().flatten().min();
         self.commands.append(&mut behind.commands);
         self.bytes += behind.bytes;
     }
 
     /// When the first one gives up.
     pub(crate) fn next_to_give_up(&self) -> Option<Instant> {
-        self.until.iter().flatten().min().copied()
+        self.gives_up
     }
 
     /// Whether it asks the table something.

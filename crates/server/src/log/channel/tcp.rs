@@ -53,8 +53,10 @@ type Buffered = BufReader<Box<dyn Stream>>;
 impl Channel for Tcp {
     fn connect<'a>(&'a self, address: &'a str, hello: Hello) -> Connecting<'a> {
         Box::pin(async move {
+            let mut there = false;
             let connecting = async {
                 let stream = TcpStream::connect(address).await?;
+                there = true;
                 stream.set_nodelay(true)?;
                 let mut stream: Box<dyn Stream> = match &self.tls {
                     None => Box::new(stream),
@@ -66,15 +68,24 @@ impl Channel for Tcp {
                 stream.read_exact(&mut answer).await?;
                 Ok::<_, io::Error>((stream, answer))
             };
-            let (stream, answer) = tokio::time::timeout(HELLO, connecting)
-                .await
-                .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+            let (stream, answer) =
+                tokio::time::timeout(HELLO, connecting).await.map_err(|_| too_late(there))??;
             let welcome = hello::answer_from_bytes(&answer)?;
             let link: Box<dyn Link> =
                 Box::new(TcpLink { stream: BufReader::new(stream), out: Vec::new() });
             Ok((link, welcome))
         })
     }
+}
+
+/// Whether it is far away or somebody else, only whoever looks there knows.
+fn too_late(there: bool) -> io::Error {
+    let text = if there {
+        "something is there, and does not answer as a member: is it the address of its --peer?"
+    } else {
+        "nothing answers there"
+    };
+    io::Error::new(io::ErrorKind::TimedOut, text)
 }
 
 impl Link for TcpLink {

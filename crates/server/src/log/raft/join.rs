@@ -81,14 +81,19 @@ impl Said {
 enum Standing {
     /// It votes, and is found where it is.
     Settled,
-    /// It has moved, or was told to join.
+    /// It has moved, was told to join, or hears no leader.
     Wants,
 }
 
-/// Asks to be let in, or to be found elsewhere, until that is so. Says why it cannot be, if it cannot.
+/// Asks to be let in, or to be found elsewhere, until that is so, and whenever no leader is heard. Says why it cannot be, if it
+/// cannot.
 pub(crate) async fn announce(lead: Arc<Lead>, join: Vec<String>, desk: Arc<Desk>) {
     let mut said = Said::after(ELECTION);
-    while let Standing::Wants = standing(&lead, &join) {
+    loop {
+        if let Standing::Settled = standing(&lead, &join) {
+            tokio::time::sleep(ELECTION).await;
+            continue;
+        }
         let Identity { cluster, node, .. } = lead.peers.identity;
         let request = Request::Join { cluster, node, address: lead.address.clone() }.to_bytes();
         let channel = &*lead.peers.channel;
@@ -100,7 +105,7 @@ pub(crate) async fn announce(lead: Arc<Lead>, join: Vec<String>, desk: Arc<Desk>
             match ask(channel, &address, &request, message::read_led).await {
                 Ok(Led::Removed) => return desk.tell(Told::Failed(NodeError::Removed)),
                 Ok(Led::Refused(why)) | Err(why) if said.is_due(&address) => {
-                    tracing::warn!(address, why, "cannot join yet");
+                    tracing::warn!(address, why, "not in the cluster yet");
                 }
                 // Where that is, members know.
                 Ok(Led::NotLeader(Some(leader))) => {
@@ -111,7 +116,7 @@ pub(crate) async fn announce(lead: Arc<Lead>, join: Vec<String>, desk: Arc<Desk>
                     found.for_each(|member| left.push_front(member.address));
                 }
                 Ok(Led::NotLeader(None)) if said.is_due(&address) => {
-                    tracing::warn!(address, "cannot join yet: no leader is known there");
+                    tracing::warn!(address, "not in the cluster yet: no leader is known there");
                 }
                 Ok(Led::Done | Led::Short | Led::Index(_)) => break,
                 Ok(_) | Err(_) => {}
@@ -131,8 +136,9 @@ fn standing(lead: &Lead, join: &[String]) -> Standing {
         // A leader sees to it itself.
         _ if metrics.current_leader == Some(me) => Standing::Settled,
         Some(node) if node.addr != lead.address => Standing::Wants,
-        // If nobody leads it, it may not be what it thinks it is.
         _ if !join.is_empty() && (!votes || lead.heard_ms().is_none()) => Standing::Wants,
+        // If nobody leads it, it may not be what it thinks it is.
+        _ if lead.leader().is_none() => Standing::Wants,
         _ => Standing::Settled,
     }
 }

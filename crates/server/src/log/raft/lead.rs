@@ -363,6 +363,13 @@ impl Lead {
         if there.is_none() && self.machine.has_heard_of(node) {
             return if self.machine.is_member(node) { Led::Index(0) } else { Led::Removed };
         }
+        if let Some(there) = there.as_ref().filter(|there| **there != address)
+            && (node == self.me() || self.hears(node))
+        {
+            return Led::Refused(format!(
+                "node {node} runs at {there}: a copy of its data directory cannot be a member too, join with an empty one"
+            ));
+        }
         self.peers.learn(node, &address);
         if there.as_ref().is_some_and(|there| *there != address) {
             let nodes = BTreeMap::from([(node, BasicNode { addr: address })]);

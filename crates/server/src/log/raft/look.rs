@@ -15,6 +15,8 @@ use crate::cluster::{MemberStatus, Role, State, Status};
 
 /// A member that has not answered its leader for so long does not count when a majority is looked for.
 const MUTE: Duration = Duration::from_secs(2);
+/// One that has answered within this runs where it is known to be: ten heartbeats.
+const ALIVE: Duration = Duration::from_millis(500);
 
 /// What has happened since this node was started.
 #[derive(Default)]
@@ -57,6 +59,19 @@ impl View {
 }
 
 impl Lead {
+    /// Whether this node leads nobody, or most of them answer it. Whoever has just been elected has time to hear of them.
+    pub(super) fn is_followed(&self) -> bool {
+        !self.leads() || self.began.lock().elapsed() < MUTE || self.status().majority
+    }
+
+    /// Whether a member has answered just now where it is known to be.
+    pub(super) fn hears(&self, node: u64) -> bool {
+        let metrics = self.raft.data_metrics();
+        let metrics = metrics.borrow_watched();
+        let heard = metrics.heartbeat.as_ref().and_then(|heard| heard.get(&node)?.as_ref());
+        heard.is_some_and(|at| at.elapsed() < ALIVE)
+    }
+
     pub(crate) fn status(&self) -> Status {
         let me = self.peers.identity.node;
         let metrics = self.raft.metrics();

@@ -259,6 +259,7 @@ fn apply_of_cluster(
         applied
     });
     let apply = |command: Command| {
+        let command = origins.without_returned(node, command);
         let noted = Noted::of(&command);
         let applied = table.apply(changes.at, command);
         origins.note(node, noted, &applied);

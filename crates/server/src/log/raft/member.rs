@@ -217,6 +217,7 @@ fn config() -> Config {
 /// Looks after the files of the log, and says who leads.
 async fn tend(lead: Arc<Lead>, snapshot_bytes: u64) {
     let (mut snapshot_at, mut led_by, mut was_full) = (0, None, false);
+    let mut is_followed = true;
     loop {
         let leader = lead.leader();
         if leader != led_by {
@@ -226,6 +227,17 @@ async fn tend(lead: Arc<Lead>, snapshot_bytes: u64) {
                 tracing::warn!("no leader is heard: nothing is granted until there is one");
             }
             led_by = leader;
+        }
+        let followed = lead.is_followed();
+        if followed != is_followed {
+            if followed {
+                tracing::info!("most members answer this node again");
+            } else {
+                tracing::warn!(
+                    "this node leads, but most members do not answer: nothing is granted until they do"
+                );
+            }
+            is_followed = followed;
         }
         lead.log.prepare();
         let appended = lead.log.appended();

@@ -112,6 +112,19 @@ impl Origins {
         }
     }
 
+    /// A node says late that a connection is gone: who has come back by another one since then waits there.
+    pub(crate) fn without_returned(&self, node: Option<u64>, command: Command) -> Command {
+        match command {
+            Command::Detach(mut detach) if node.is_some() => {
+                if let Some(ids) = &mut detach.ids {
+                    ids.retain(|id| self.waiting.get(id).is_none_or(|at| Some(*at) == node));
+                }
+                Command::Detach(detach)
+            }
+            other => other,
+        }
+    }
+
     /// Takes out what waits at a node.
     pub(crate) fn leave(&mut self, node: u64) -> Vec<RequestId> {
         let ids: Vec<RequestId> =
@@ -249,7 +262,13 @@ mod tests {
         assert_eq!(origins.leave(2), [RequestId::new("d")], "c has come back elsewhere");
         let detach =
             keylatch_table::Detach { ids: Some(vec![RequestId::new("c")]), grace_ms: 1_000 };
-        apply(&mut origins, Some(3), Command::Detach(detach));
+        let detach = Command::Detach(detach);
+        let late = origins.without_returned(Some(2), detach.clone());
+        assert!(matches!(&late, Command::Detach(late) if late.ids == Some(Vec::new())));
+        apply(&mut origins, Some(2), late);
+        assert_eq!(origins.nodes(), BTreeSet::from([3]), "it waits where it has come back");
+        let detach = origins.without_returned(Some(3), detach);
+        apply(&mut origins, Some(3), detach);
         assert!(origins.is_empty());
     }
 }

@@ -8,6 +8,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::log::channel::memory::Hub;
+use crate::log::raft::message::Led;
 
 struct One {
     member: Option<Member>,
@@ -203,4 +204,27 @@ async fn a_leader_that_is_itself_to_go_has_another_one_end_the_change() {
     let led: Vec<u64> = entries.iter().map(|entry| entry.log_id.leader_id.node_id).collect();
     assert!(led.contains(&last), "the one that is to go has led: {led:?}");
     assert_ne!(led.last(), Some(&last), "and another one has ended the change");
+}
+
+/// The directory of a member that runs was copied, or is shared: whoever starts with it is not taken for that member.
+#[tokio::test(start_paused = true)]
+async fn a_member_moves_only_once_it_has_left_where_it_was() {
+    let hub = Hub::default();
+    let mut all = vec![One::start(&hub, "one", &[]).await];
+    for address in ["two", "three"] {
+        all.push(One::start(&hub, address, &["one"]).await);
+    }
+    eventually("three vote", || matches!(&all[0].voters()[..], [all] if all.len() == 3)).await;
+    let runs = |led: Led, there: &str| matches!(led, Led::Refused(why) if why.contains(there));
+    let (lead, two) = (Arc::clone(all[0].lead()), all[1].node());
+    eventually("it is heard", || lead.hears(two)).await;
+    assert!(runs(lead.join(two, "copy".into()).await, "runs at two"));
+    assert!(runs(lead.join(all[0].node(), "copy".into()).await, "runs at one"));
+    all[1].kill(&hub, "two", &["one", "three"]);
+    eventually("it is silent", || !lead.hears(two)).await;
+    assert_eq!(lead.join(two, "elsewhere".into()).await, Led::Done);
+    let metrics = lead.raft.server_metrics();
+    let metrics = metrics.borrow_watched();
+    let there = metrics.membership_config.membership().get_node(&two);
+    assert_eq!(there.map(|node| &*node.addr), Some("elsewhere"));
 }

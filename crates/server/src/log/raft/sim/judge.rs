@@ -73,6 +73,8 @@ pub(super) struct Counts {
     pub(super) re_asked: u64,
     pub(super) no_leader: u64,
     pub(super) detached: u64,
+    /// Of whom a member said that it was gone when it waited at another one.
+    pub(super) late: u64,
 }
 
 impl Counts {
@@ -87,6 +89,7 @@ impl Counts {
         self.re_asked += more.re_asked;
         self.no_leader += more.no_leader;
         self.detached += more.detached;
+        self.late += more.late;
     }
 }
 
@@ -229,8 +232,14 @@ impl Judge {
             self.carry_out(index, at, None, &Command::Detach(detach));
         }
         let commands = bytes::decode_commands(&changes.commands).expect("they were applied");
-        for command in &commands {
-            self.carry_out(index, at, node, command);
+        for mut command in commands {
+            // Who waits at another member by now is not gone.
+            if let Command::Detach(Detach { ids: Some(ids), .. }) = &mut command {
+                let all = ids.len();
+                ids.retain(|id| self.waiting.get(id).is_none_or(|at| Some(*at) == node));
+                self.counts.late += (all - ids.len()) as u64;
+            }
+            self.carry_out(index, at, node, &command);
         }
     }
 
