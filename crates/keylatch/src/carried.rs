@@ -2,6 +2,7 @@
 //! back. It goes on in a task of its own as soon as he goes away or others depend on it, since nobody knows
 //! when a future that somebody holds is polled again.
 
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -9,6 +10,8 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::TryRecvError;
 use tokio::task::JoinHandle;
 
 use crate::strategy::Pending;
@@ -43,6 +46,33 @@ impl<T: Send + 'static> Carried<T> {
             pushed: AtomicBool::new(false),
             state: Mutex::new(State::Here(work, None)),
         }))
+    }
+
+    /// Until it is answered, by the work; or nothing if the runtime ends. Whoever does the work himself looks whether it has
+    /// answered, and is not told: a task that wakes itself is polled once more, and that mostly on another
+    /// thread.
+    pub(crate) async fn or<A>(mut self, mut answered: oneshot::Receiver<A>) -> Option<A> {
+        let early = poll_fn(|context| {
+            if Pin::new(&mut self).poll(context).is_ready() {
+                return Poll::Ready(None);
+            }
+            if self.is_away() {
+                return Pin::new(&mut answered).poll(context).map(|answer| Some(answer.ok()));
+            }
+            match answered.try_recv() {
+                Ok(answer) => Poll::Ready(Some(Some(answer))),
+                Err(TryRecvError::Empty) => Poll::Pending,
+                Err(TryRecvError::Closed) => Poll::Ready(Some(None)),
+            }
+        });
+        match early.await {
+            Some(answer) => answer,
+            None => answered.await.ok(),
+        }
+    }
+
+    fn is_away(&self) -> bool {
+        matches!(*self.0.state.lock(), State::Away(_))
     }
 
     pub(crate) fn pusher(&self) -> Weak<dyn Push> {
@@ -123,7 +153,6 @@ impl<T: Send + 'static> Drop for Carried<T> {
 mod tests {
     use std::time::Duration;
 
-    use tokio::sync::oneshot;
     use tokio::time::timeout;
 
     use super::*;

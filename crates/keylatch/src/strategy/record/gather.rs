@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
@@ -10,12 +11,20 @@ use tokio::sync::oneshot;
 
 use crate::carried::{Carried, Push};
 
+/// A call that takes longer than this is held up.
+const LONG: Duration = Duration::from_millis(20);
+
 /// Calls of a store.
 pub(super) trait Calls: Send + Sync + 'static {
     /// What is wanted, with whom to answer.
     type Job: Send + 'static;
     /// How many are under way at once.
     fn most(&self) -> usize;
+    /// As long as one is under way, so many have to wait for another to begin, or one has to wait for longer than calls
+    /// take: where a call for many costs little more than one for a few.
+    fn crowd(&self) -> usize {
+        1
+    }
     /// Takes those that go together next; none only if nobody waits.
     fn together(&self, waiting: &mut VecDeque<Self::Job>) -> Vec<Self::Job>;
     /// Calls, and answers each of them.
@@ -58,7 +67,9 @@ impl<C: Calls> Gather<C> {
     ) -> impl Future<Output = Option<T>> + Send + use<C, T> {
         let mut state = self.0.state.lock();
         state.waiting.push_back(job);
-        let work = (state.busy < self.0.calls.most()).then(|| {
+        let crowd = self.0.calls.crowd();
+        let begins = state.busy == 0 || state.waiting.len() >= crowd;
+        let work = (begins && state.busy < self.0.calls.most()).then(|| {
             state.busy += 1;
             let work = Box::pin(run(Busy { inner: Arc::clone(&self.0), done: false }));
             let work = Carried::new(&Handle::current(), work);
@@ -72,13 +83,17 @@ impl<C: Calls> Gather<C> {
         drop(state);
         // It depends on them now.
         before.iter().filter_map(Weak::upgrade).for_each(|before| before.push());
+        let inner = (crowd > 1).then(|| Arc::clone(&self.0));
         async move {
             if let Some(work) = work {
                 // Not longer than for its own: others may have come meanwhile.
-                tokio::select! {
-                    biased;
-                    answer = &mut answered => return answer.ok(),
-                    _ = work => {}
+                return work.or(answered).await;
+            }
+            if let Some(inner) = inner {
+                match tokio::time::timeout(LONG, &mut answered).await {
+                    Ok(answer) => return answer.ok(),
+                    // What is under way is held up, perhaps by something that does not concern this one.
+                    Err(_) => begin(inner),
                 }
             }
             answered.await.ok()
@@ -112,6 +127,16 @@ impl<C: Calls> Drop for Busy<C> {
     }
 }
 
+/// One more calls, if somebody waits.
+fn begin<C: Calls>(inner: Arc<Inner<C>>) {
+    let mut state = inner.state.lock();
+    if state.busy < inner.calls.most() && !state.waiting.is_empty() {
+        state.busy += 1;
+        drop(state);
+        tokio::spawn(run(Busy { inner, done: false }));
+    }
+}
+
 /// Calls as long as somebody waits.
 async fn run<C: Calls>(mut busy: Busy<C>) {
     loop {
@@ -132,8 +157,6 @@ async fn run<C: Calls>(mut busy: Busy<C>) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use tokio::sync::{Semaphore, mpsc};
     use tokio::time::timeout;
 
@@ -141,6 +164,8 @@ mod tests {
 
     /// Answers how many went together, once it may.
     struct Counts {
+        most: usize,
+        crowd: usize,
         may: Arc<Semaphore>,
         calls: mpsc::UnboundedSender<usize>,
     }
@@ -149,7 +174,11 @@ mod tests {
         type Job = oneshot::Sender<usize>;
 
         fn most(&self) -> usize {
-            1
+            self.most
+        }
+
+        fn crowd(&self) -> usize {
+            self.crowd
         }
 
         fn together(&self, waiting: &mut VecDeque<Self::Job>) -> Vec<Self::Job> {
@@ -173,9 +202,13 @@ mod tests {
     }
 
     fn scene() -> Scene {
+        scene_of(1, 1)
+    }
+
+    fn scene_of(most: usize, crowd: usize) -> Scene {
         let may = Arc::new(Semaphore::new(0));
         let (tell, calls) = mpsc::unbounded_channel();
-        let gather = Gather::new(Counts { may: Arc::clone(&may), calls: tell });
+        let gather = Gather::new(Counts { most, crowd, may: Arc::clone(&may), calls: tell });
         Scene { gather, may, calls }
     }
 
@@ -200,6 +233,26 @@ mod tests {
         // Nobody is left who calls, and the next one does.
         scene.may.add_permits(1);
         assert_eq!(scene.submit().await, Some(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_second_call_begins_when_a_crowd_waits_or_the_first_is_held_up() {
+        let mut scene = scene_of(3, 3);
+        let mut calls = vec![tokio::spawn(scene.submit())];
+        assert_eq!(scene.calls.recv().await, Some(1));
+        calls.extend([scene.submit(), scene.submit()].map(tokio::spawn));
+        tokio::task::yield_now().await;
+        assert!(scene.calls.try_recv().is_err(), "two are no crowd");
+        calls.push(tokio::spawn(scene.submit()));
+        assert_eq!(scene.calls.recv().await, Some(3));
+        calls.push(tokio::spawn(scene.submit()));
+        assert_eq!(scene.calls.recv().await, Some(1), "nobody answers it for long");
+        scene.may.add_permits(3);
+        let mut counts = Vec::new();
+        for call in calls {
+            counts.push(call.await.unwrap().unwrap());
+        }
+        assert_eq!(counts, [1, 3, 3, 3, 1]);
     }
 
     #[tokio::test]

@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::bytes;
-use super::look::Seen;
+use super::look::{ALIVE, Seen};
 use super::machine::Machine;
 use super::message::{self, Led, Request};
 use super::outside::of_this_node;
@@ -473,6 +473,14 @@ impl Lead {
         if node == self.me() {
             return Led::Done;
         }
+        // Once it is asked to, nobody leads until it does, or somebody's patience is over. A new leader may have heard nobody yet.
+        let until = Instant::now() + ALIVE;
+        while !self.hears(node) {
+            if Instant::now() >= until {
+                return Led::Refused(format!("{node} does not answer, so it cannot take over"));
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
         if let Err(error) = self.raft.trigger().transfer_leader(node).await {
             return Led::Refused(error.to_string());
         }
@@ -496,10 +504,10 @@ impl Lead {
             let matched = metrics.replication.iter().flatten();
             let mut others: Vec<_> = matched
                 .filter(|(node, _)| **node != self.me() && self.is_voter(**node))
-                .map(|(node, matched)| (*matched, *node))
+                .map(|(node, matched)| (self.hears(*node), *matched, *node))
                 .collect();
             others.sort_unstable();
-            others.last().map(|(_, node)| *node)
+            others.last().map(|(.., node)| *node)
         };
         if let (true, Some(node)) = (self.leads(), best) {
             let outcome = self.hand_over_to(node).await;

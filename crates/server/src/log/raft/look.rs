@@ -16,7 +16,7 @@ use crate::cluster::{MemberStatus, Role, State, Status};
 /// A member that has not answered its leader for so long does not count when a majority is looked for.
 const MUTE: Duration = Duration::from_secs(2);
 /// One that has answered within this runs where it is known to be: ten heartbeats.
-const ALIVE: Duration = Duration::from_millis(500);
+pub(super) const ALIVE: Duration = Duration::from_millis(500);
 
 /// What has happened since this node was started.
 #[derive(Default)]

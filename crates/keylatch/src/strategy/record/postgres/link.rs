@@ -19,6 +19,17 @@ const QUIET: Duration = Duration::from_secs(15);
 /// How many connections a process has by default; one more listens.
 const CONNECTIONS: usize = 6;
 
+/// What the functions of the schema need of a connection. They do it themselves, for each transaction, where they are
+/// not told that it is done. Without `enable_seqscan` a plan that cannot do without one looks dear enough to be compiled,
+/// which takes far longer than to run it.
+const SET_UP: &str = "
+    SET lock_timeout = '4s';
+    SET enable_seqscan = off;
+    SET jit = off;
+    SET default_transaction_isolation = 'read committed';
+    SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
+    SET keylatch.is_set_up = 'on'";
+
 /// Where, and how.
 pub(super) struct Link {
     config: Config,
@@ -53,6 +64,9 @@ impl Wire {
         let known = if let Some(known) = known {
             known
         } else {
+            if self.prepared.is_empty() {
+                self.client.batch_execute(SET_UP).await?;
+            }
             let types: Vec<Type> = params.iter().map(|(_, kind)| kind.clone()).collect();
             self.prepared.push((text, self.client.prepare_typed(text, &types).await?));
             self.prepared.len() - 1

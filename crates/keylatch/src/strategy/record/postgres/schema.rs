@@ -6,7 +6,7 @@ use super::link::{Link, Wire, explained};
 use crate::error::ConnectError;
 
 /// The version of `schema.sql`.
-const VERSION: i32 = 2;
+const VERSION: i32 = 3;
 const SCHEMA: &str = include_str!("schema.sql");
 
 /// Makes sure that the schema is there, as this program knows it.

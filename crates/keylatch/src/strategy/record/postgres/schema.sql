@@ -1,4 +1,4 @@
--- Everything that Keylatch has in a database, in a schema of its own. Version 1.
+-- Everything that Keylatch has in a database, in a schema of its own.
 --
 -- Whoever writes rows of a name holds that name's advisory lock: (1802728812, a hash of the name). Names that
 -- are not there have no row to lock, and the row that a commit is about to write is locked by the same call.
@@ -54,9 +54,12 @@ CREATE FUNCTION keylatch.now_ms() RETURNS bigint LANGUAGE sql VOLATILE AS
 $$ SELECT floor(date_part('epoch', clock_timestamp()) * 1000)::bigint $$;
 
 -- For this transaction: locks end before the client gives up, so that it knows that nothing has happened; and
--- plans that are made while there is next to nothing in the tables do for any number of rows.
+-- plans that are made while there is next to nothing in the tables do for any number of rows. A connection that
+-- stays the same one all the time has this and what the functions need besides from its start, which costs less,
+-- and says so.
 CREATE FUNCTION keylatch.set_up() RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
+    IF current_setting('keylatch.is_set_up', true) = 'on' THEN RETURN ''; END IF;
     RETURN set_config('lock_timeout', '4s', true) || set_config('enable_seqscan', 'off', true);
 END $$;
 
@@ -112,13 +115,17 @@ CREATE FUNCTION keylatch.commit_one(
 ) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     done text;
+    is_set_up boolean;
     crashed boolean;
     waited bigint;
     forget_now bigint;
 BEGIN
-    IF current_setting('transaction_isolation') <> 'read committed' THEN RETURN; END IF;
-    done := set_config('lock_timeout', '4s', true);
-    done := set_config('enable_seqscan', 'off', true);
+    is_set_up := coalesce(current_setting('keylatch.is_set_up', true) = 'on', false);
+    IF NOT is_set_up THEN
+        IF current_setting('transaction_isolation') <> 'read committed' THEN RETURN; END IF;
+        done := set_config('lock_timeout', '4s', true);
+        done := set_config('enable_seqscan', 'off', true);
+    END IF;
     done := pg_advisory_xact_lock(1802728812, lock);
     SELECT s.at IS NULL, w.seq, h.version, h.time_ms, h.forget_ms, h.bytes
         INTO crashed, waited, found_version, found_time, forget_now, found_bytes
@@ -149,7 +156,7 @@ BEGIN
     END IF;
     IF NOT durable AND (found_version IS NULL OR forget_now <= now_ms + 600000) THEN
         done := set_config('synchronous_commit', 'off', true);
-    ELSIF current_setting('synchronous_commit') = 'off' THEN
+    ELSIF NOT is_set_up AND current_setting('synchronous_commit') = 'off' THEN
         done := set_config('synchronous_commit', 'on', true);
     END IF;
     found_bytes := NULL;

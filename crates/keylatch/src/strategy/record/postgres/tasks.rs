@@ -14,6 +14,7 @@ use tokio::sync::{OnceCell, oneshot};
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSqlOwned, Type};
 
+use super::super::gather::{Calls, Gather};
 use super::super::store::StoreError;
 use super::super::tasks::store::{
     AT_ONCE, Change, NOTED_MS, Page, Put, Ready, Seen, Stamp, Take, Taken, TaskRecord, TaskStore,
@@ -79,18 +80,18 @@ impl Work {
     }
 }
 
-/// Work waits here until a connection is free, and then all that waits goes together.
+/// Where work goes once a connection is free; then all that waits goes together.
 struct Lane {
     pool: Arc<Pool>,
     /// How many connections it uses at once.
     most: usize,
-    waiting: Mutex<(VecDeque<(Instant, Work)>, usize)>,
     waited: Mutex<alone::Waited>,
     made: OnceCell<()>,
 }
 
 pub(super) struct PostgresTasks {
     lane: Arc<Lane>,
+    gather: Gather<Arc<Lane>>,
     modes: Arc<Modes>,
     told: Mutex<Option<UnboundedReceiver<Told>>>,
 }
@@ -103,39 +104,72 @@ impl PostgresTasks {
     ) -> PostgresTasks {
         // All of them: each waits for the disk, and PostgreSQL syncs once for those that wait together.
         let (pool, most) = (Arc::clone(pool), pool.link.connections);
-        let (waiting, waited, made) = (Mutex::default(), Mutex::default(), OnceCell::new());
-        let lane = Lane { pool, most, waiting, waited, made };
+        let lane = Lane { pool, most, waited: Mutex::default(), made: OnceCell::new() };
         let (lane, modes) = (Arc::new(lane), Arc::clone(modes));
-        PostgresTasks { lane, modes, told: Mutex::new(Some(told)) }
+        let gather = Gather::new(Arc::clone(&lane));
+        PostgresTasks { lane, gather, modes, told: Mutex::new(Some(told)) }
     }
 
-    fn submit(&self, work: Work) {
-        let mut waiting = self.lane.waiting.lock();
-        waiting.0.push_back((Instant::now(), work));
-        if waiting.1 < self.lane.most {
-            waiting.1 += 1;
-            tokio::spawn(send_all(Arc::clone(&self.lane)));
-        }
+    fn submit<T: Send + 'static>(
+        &self,
+        work: Work,
+        answered: oneshot::Receiver<Result<T, StoreError>>,
+    ) -> Pending<Result<T, StoreError>> {
+        let answered = self.gather.submit((Instant::now(), work), answered);
+        Box::pin(async move { answered.await.unwrap_or_else(|| Err(ended())) })
     }
 }
 
-fn answered<T: Send + 'static>(
-    answer: oneshot::Receiver<Result<T, StoreError>>,
-) -> Pending<Result<T, StoreError>> {
-    Box::pin(async move { answer.await.unwrap_or_else(|_| Err(ended())) })
+impl Calls for Arc<Lane> {
+    /// With the time since which it waits.
+    type Job = (Instant, Work);
+
+    fn most(&self) -> usize {
+        self.most
+    }
+
+    /// Sixteen workers by one connection that takes all who wait: a third faster than by six that take two or three.
+    fn crowd(&self) -> usize {
+        MOST
+    }
+
+    fn together(&self, waiting: &mut VecDeque<(Instant, Work)>) -> Vec<(Instant, Work)> {
+        let (mut jobs, mut bytes) = (Vec::new(), 0);
+        while let Some((_, next)) = waiting.front() {
+            bytes += next.bytes();
+            if jobs.len() == MOST || (!jobs.is_empty() && bytes > MOST_BYTES) {
+                break;
+            }
+            jobs.extend(waiting.pop_front());
+        }
+        jobs
+    }
+
+    async fn call(&self, jobs: Vec<(Instant, Work)>) {
+        let mut works = Vec::with_capacity(jobs.len());
+        for (since, work) in jobs {
+            match since.elapsed() >= LIMIT {
+                true => work.fail(&busy()),
+                false => works.push(work),
+            }
+        }
+        match self.make().await {
+            Ok(()) if works.is_empty() => {}
+            Ok(()) => send(self, works).await,
+            Err(error) => works.into_iter().for_each(|work| work.fail(&error)),
+        }
+    }
 }
 
 impl TaskStore for PostgresTasks {
     fn take(&self, take: Take) -> Pending<Result<Taken, StoreError>> {
         let (reply, answer) = oneshot::channel();
-        self.submit(Work::Take(take, reply));
-        answered(answer)
+        self.submit(Work::Take(take, reply), answer)
     }
 
     fn change(&self, change: Change) -> Pending<Result<Written, StoreError>> {
         let (reply, answer) = oneshot::channel();
-        self.submit(Work::Change(change, reply));
-        answered(answer)
+        self.submit(Work::Change(change, reply), answer)
     }
 
     fn task(&self, pool: &Text, key: &Text) -> Pending<Result<Seen, StoreError>> {
@@ -278,43 +312,6 @@ fn made_of(pool: Text, key: Text, numbers: &[i64; 8], [bytes, claim]: [Vec<u8>; 
         alive: None,
         bytes: bytes.into(),
         claim: claim.into(),
-    }
-}
-
-/// Sends as long as something waits.
-async fn send_all(lane: Arc<Lane>) {
-    loop {
-        let mut works = Vec::new();
-        {
-            let mut waiting = lane.waiting.lock();
-            let mut bytes = 0;
-            while works.len() < MOST
-                && let Some((since, next)) = waiting.0.front()
-            {
-                bytes += next.bytes();
-                if !works.is_empty() && bytes > MOST_BYTES {
-                    break;
-                }
-                let late = since.elapsed() >= LIMIT;
-                if let Some((_, work)) = waiting.0.pop_front() {
-                    match late {
-                        true => work.fail(&busy()),
-                        false => works.push(work),
-                    }
-                }
-            }
-            if works.is_empty() {
-                waiting.1 -= 1;
-                return;
-            }
-        }
-        if let Err(error) = lane.make().await {
-            for work in works {
-                work.fail(&error);
-            }
-            continue;
-        }
-        send(&lane, works).await;
     }
 }
 

@@ -1,4 +1,4 @@
--- Tasks, in the same schema. Made when they are first asked for. Version 1.
+-- Tasks, in the same schema. Made when they are first asked for.
 --
 -- Whoever changes a task locks its row, pool by pool; whoever takes one skips rows that others have locked, and so
 -- waits for nobody. In one transaction changes come before takes. Several changes of one pool are one statement,
@@ -111,11 +111,12 @@ DECLARE
     done text;
 BEGIN
     out_case := 2;
-    IF current_setting('transaction_isolation') <> 'read committed' THEN RETURN; END IF;
-    done := set_config('lock_timeout', '4s', true);
-    done := set_config('enable_seqscan', 'off', true);
-    IF current_setting('synchronous_commit') = 'off' THEN
-        done := set_config('synchronous_commit', 'on', true);
+    IF current_setting('keylatch.is_set_up', true) IS DISTINCT FROM 'on' THEN
+        IF current_setting('transaction_isolation') <> 'read committed' THEN RETURN; END IF;
+        done := keylatch.set_up();
+        IF current_setting('synchronous_commit') = 'off' THEN
+            done := set_config('synchronous_commit', 'on', true);
+        END IF;
     END IF;
     done := pg_advisory_xact_lock_shared(1802728814, lock);
     now_ms := floor(date_part('epoch', clock_timestamp()) * 1000)::bigint;
@@ -149,11 +150,12 @@ DECLARE
     done text;
 BEGIN
     out_case := 2;
-    IF current_setting('transaction_isolation') <> 'read committed' THEN RETURN; END IF;
-    done := set_config('lock_timeout', '4s', true);
-    done := set_config('enable_seqscan', 'off', true);
-    IF current_setting('synchronous_commit') = 'off' THEN
-        done := set_config('synchronous_commit', 'on', true);
+    IF current_setting('keylatch.is_set_up', true) IS DISTINCT FROM 'on' THEN
+        IF current_setting('transaction_isolation') <> 'read committed' THEN RETURN; END IF;
+        done := keylatch.set_up();
+        IF current_setting('synchronous_commit') = 'off' THEN
+            done := set_config('synchronous_commit', 'on', true);
+        END IF;
     END IF;
     done := pg_advisory_xact_lock_shared(1802728814, lock);
     now_ms := floor(date_part('epoch', clock_timestamp()) * 1000)::bigint;

@@ -230,9 +230,9 @@ async fn the_first_of_many_makes_the_schema() {
     let all = all.join_all().await;
     done(&all[0], granted(Expect::Absent, "1")).await;
     assert!(head(&all[7]).await.is_some());
-    ground.postgres.sql("UPDATE keylatch.schema SET version = 3");
+    ground.postgres.sql("UPDATE keylatch.schema SET version = 4");
     let text = refused(&ground.postgres.url()).await;
-    assert!(text.contains("has version 3") && text.contains("newer program"), "{text}");
+    assert!(text.contains("has version 4") && text.contains("newer program"), "{text}");
     ground.postgres.sql("UPDATE keylatch.schema SET version = 1");
     let text = refused(&ground.postgres.url()).await;
     assert!(text.contains("has version 1") && text.contains("DROP SCHEMA"), "{text}");

@@ -20,6 +20,7 @@ use super::store::{
     Change, Page, Put, Ready, Seen, Stamp, Taken, TaskRecord, TaskStore, Write, Written,
 };
 use super::wait::Waits;
+use crate::carried::Carried;
 use crate::error::{ListError, TaskError};
 use crate::strategy::Pending;
 use crate::tasks::Task;
@@ -112,8 +113,8 @@ impl Tasks {
         T: Send + 'static,
         E: From<Failure> + Send + 'static,
     {
-        let work = self.0.runtime.spawn(work);
-        Box::pin(async move { work.await.unwrap_or_else(|_| Err(ended())) })
+        let work = Carried::new(&self.0.runtime, Box::pin(work));
+        Box::pin(async move { work.await.unwrap_or_else(|| Err(ended())) })
     }
 
     pub(crate) fn task(&self, command: TaskCommand) -> Pending<Result<TaskReply, TaskError>> {

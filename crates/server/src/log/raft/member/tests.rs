@@ -228,3 +228,24 @@ async fn a_member_moves_only_once_it_has_left_where_it_was() {
     let there = metrics.membership_config.membership().get_node(&two);
     assert_eq!(there.map(|node| &*node.addr), Some("elsewhere"));
 }
+
+/// Nobody would lead until the others have lost their patience.
+#[tokio::test(start_paused = true)]
+async fn nobody_hands_over_to_one_who_does_not_answer() {
+    let hub = Hub::default();
+    let mut all = vec![One::start(&hub, "one", &[]).await];
+    for address in ["two", "three"] {
+        all.push(One::start(&hub, address, &["one"]).await);
+    }
+    eventually("three vote", || matches!(&all[0].voters()[..], [all] if all.len() == 3)).await;
+    let (lead, two) = (Arc::clone(all[0].lead()), all[1].node());
+    hub.cut("one", "two");
+    eventually("it is silent", || !lead.hears(two)).await;
+    let led = lead.hand_over_to(two).await;
+    assert!(matches!(&led, Led::Refused(why) if why.contains("does not answer")), "{led:?}");
+    assert!(lead.leads(), "it goes on");
+    all[0].submit();
+    assert!(all[0].is_done(Duration::from_millis(100)).await, "as if nobody had asked");
+    hub.heal();
+    assert_eq!(lead.hand_over_to(two).await, Led::Done);
+}
