@@ -48,6 +48,7 @@ pub mod task;
 pub use codec::CodecError;
 pub use command::{Acquire, Command, Detach, Extra, Keyed, KeyedOp, Part, Party, Target, Text};
 pub use error::{Error, What};
+pub use lock::Alone;
 pub use mode::Mode;
 pub use query::{
     Answer, Entry, KeyHolder, LocksQuery, PoolCounts, Query, Stats, TaskEntry, TasksQuery,

@@ -1,6 +1,6 @@
 //! A lock where nobody else stands, which is what most locks are: what comes of it is known without a board.
 
-use crate::{Acquire, Counters, Grant, Standing, StandingPart, Table};
+use crate::{Acquire, Counters, Grant, RequestId, Standing, StandingPart, Table};
 
 use super::acquire::lease_end;
 use crate::board::deadlines::NEVER;
@@ -46,10 +46,27 @@ impl Table {
     }
 }
 
+/// A request that holds where nobody else stands, as far as its release is concerned.
+#[derive(Clone, Debug)]
+pub struct Alone {
+    /// Who holds.
+    pub id: RequestId,
+    /// When its lease ends, if it does.
+    pub deadline: Option<u64>,
+}
+
+impl Alone {
+    /// Whether a release by this id, as of then, is what ends it: [`Table::apply`] would say
+    /// [`Reply::Released`](crate::Reply::Released), and leave nobody.
+    pub fn is_released_by(&self, id: &RequestId, now: u64) -> bool {
+        self.id == *id && self.deadline.is_none_or(|deadline| now < deadline)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Command, Mode, Part, Party, Reply, RequestId, Resource, Settings};
+    use crate::{Command, Mode, Part, Party, Reply, Resource, Settings, Target};
 
     fn ask(name: &str, party: Party) -> Acquire {
         Acquire::new(RequestId::new("a"), Resource::plain(name).unwrap(), party)
@@ -83,6 +100,28 @@ mod tests {
                         assert_eq!(said, done, "{ask:?}");
                     }
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_said_of_a_release_is_what_happens() {
+        let settings = Settings::default();
+        for lease_ms in [0, 1, 1_000] {
+            for (now, id) in [(5, "a"), (6, "a"), (1_004, "a"), (1_005, "a"), (6, "b")] {
+                let mut ask = ask("k", Party::client("c"));
+                ask.lease_ms = lease_ms;
+                let counters = Counters { now: 5, token: 70, seq: 7 };
+                let mut table = Table::from_standings(settings.clone(), counters, 0, []).unwrap();
+                let (standing, _) = table.alone(counters, &ask).unwrap();
+                let alone = Alone { id: standing.id, deadline: standing.deadline };
+                table.apply(5, Command::Acquire(ask));
+                let id = RequestId::new(id);
+                let said = alone.is_released_by(&id, now);
+                let release = Command::Release(Target::Id(id));
+                let done = table.apply(now, release).reply == Reply::Released;
+                assert_eq!(said, done, "{lease_ms} {now}");
+                assert!(!done || table.standings().next().is_none());
             }
         }
     }

@@ -12,6 +12,8 @@ mod list;
 mod promote;
 mod settle;
 
+pub use alone::Alone;
+
 pub(crate) use acquire::lease_end;
 pub(crate) use admit::{long, long_ms};
 pub(crate) use blockers::{Asker, left};

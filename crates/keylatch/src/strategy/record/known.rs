@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use keylatch_table::RequestId;
+use keylatch_table::{Alone, RequestId};
 
 use super::Map;
 use super::decide::Scene;
@@ -25,8 +25,8 @@ pub(super) struct Known {
 
 struct Entry {
     record: Record,
-    /// Nobody is there but this one, whose lease ends then on the store's clock.
-    alone: Option<(RequestId, Option<u64>)>,
+    /// Nobody is there but this one, on the store's clock.
+    alone: Option<Alone>,
     /// The store's clock, and ours when we heard it.
     now: u64,
     at: Moment,
@@ -149,12 +149,11 @@ impl Known {
         self.own.push_back(version);
     }
 
-    /// The version of the head, if nobody is there but this one, whose lease goes on.
+    /// The version of the head, if nobody is there but this one, and a release by it would be the end of that.
     pub(super) fn alone(&self, name: &Name, id: &RequestId) -> Option<u64> {
         let entry = self.names.get(name)?;
-        let (holder, end) = entry.alone.as_ref()?;
-        let goes_on = end.is_none_or(|end| entry.now() < end);
-        (holder == id && goes_on).then(|| entry.record.head.as_ref().map(|head| head.version))?
+        let ends = entry.alone.as_ref()?.is_released_by(id, entry.now());
+        entry.record.head.as_ref().filter(|_| ends).map(|head| head.version)
     }
 
     /// Where nobody else is or was, this one holds by a change, for so long and with this head; or nobody does any
@@ -170,10 +169,10 @@ impl Known {
             self.names.remove(name);
             return;
         };
-        let end = lease_ms.map(|lease_ms| done.now + lease_ms);
+        let alone = Alone { id, deadline: lease_ms.map(|lease_ms| done.now + lease_ms) };
         let head = Head { version: done.version, time: done.now, bytes, alive: None };
         let record = Record { head: Some(head), queue: Vec::new() };
-        let entry = Entry { record, alone: Some((id, end)), now: done.now, at: Moment::now() };
+        let entry = Entry { record, alone: Some(alone), now: done.now, at: Moment::now() };
         self.names.insert(name.clone(), entry);
     }
 
