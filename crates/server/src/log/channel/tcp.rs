@@ -81,7 +81,7 @@ impl Channel for Tcp {
 /// Whether it is far away or somebody else, only whoever looks there knows.
 fn too_late(there: bool) -> io::Error {
     let text = if there {
-        "something is there, and does not answer as a member: is it the address of its --peer?"
+        "something is there, and does not answer as a member"
     } else {
         "nothing answers there"
     };
