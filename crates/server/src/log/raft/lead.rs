@@ -498,17 +498,16 @@ impl Lead {
 
     /// The node that has most of the log takes over, if there is another.
     pub(crate) async fn hand_over(&self) {
-        let best = {
+        let matched: Vec<_> = {
             let metrics = self.raft.data_metrics();
             let metrics = metrics.borrow_watched();
             let matched = metrics.replication.iter().flatten();
-            let mut others: Vec<_> = matched
-                .filter(|(node, _)| **node != self.me() && self.is_voter(**node))
-                .map(|(node, matched)| (self.hears(*node), *matched, *node))
-                .collect();
-            others.sort_unstable();
-            others.last().map(|(.., node)| *node)
+            matched.map(|(node, matched)| (*node, *matched)).collect()
         };
+        let others =
+            matched.into_iter().filter(|(node, _)| *node != self.me() && self.is_voter(*node));
+        let best = others.max_by_key(|(node, matched)| (self.hears(*node), *matched, *node));
+        let best = best.map(|(node, _)| node);
         if let (true, Some(node)) = (self.leads(), best) {
             let outcome = self.hand_over_to(node).await;
             tracing::info!(node, ?outcome, "leadership was handed over, because this node stops");
