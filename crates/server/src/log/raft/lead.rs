@@ -496,7 +496,7 @@ impl Lead {
         }
     }
 
-    /// The node that has most of the log takes over, if there is another.
+    /// The node that has most of the log takes over, of those that answer, if there is another.
     pub(crate) async fn hand_over(&self) {
         let matched: Vec<_> = {
             let metrics = self.raft.data_metrics();

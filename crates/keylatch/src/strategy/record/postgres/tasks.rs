@@ -128,7 +128,7 @@ impl Calls for Arc<Lane> {
         self.most
     }
 
-    /// Sixteen workers by one connection that takes all who wait: a third faster than by six that take two or three.
+    /// One connection that takes all who wait is faster than several that take a few each, as long as one call has room for them.
     fn crowd(&self) -> usize {
         MOST
     }
