@@ -386,6 +386,26 @@ fn a_leader_that_died_is_seen_to_be_silent() {
     eventually("it has been silent for longer", || silence().filter(|ms| *ms > first));
 }
 
+/// It still leads as far as Raft is concerned, and its log is where an operator looks.
+#[test]
+fn a_leader_that_nobody_follows_says_so() {
+    let mut nodes = three();
+    let leader = nodes[0].status().unwrap().leader.unwrap();
+    let leads = |node: &Node| node.status().is_some_and(|it| it.node == leader);
+    let mut left = nodes.remove(nodes.iter().position(leads).unwrap());
+    for node in &mut nodes {
+        node.server.kill();
+    }
+    // A majority is missed after two seconds, and looked for all the time.
+    eventually("it has been alone for long", || {
+        let status = left.status()?;
+        let mut others = status.members.iter().filter(|member| member.node != leader);
+        others.all(|member| member.heard_ms.is_some_and(|ms| ms > 4_000)).then_some(())
+    });
+    let said = left.server.kill().said;
+    assert!(said.contains("most members do not answer"), "{said}");
+}
+
 /// What is held stays held while nobody leads: whoever holds it goes on until its lease would end.
 #[test]
 fn a_command_goes_on_under_its_lock_while_nobody_leads() {
