@@ -543,7 +543,9 @@ struct Mine<'a> {
 
 impl<'a> Mine<'a> {
     fn take(busy: &'a Mutex<HashSet<Vec<u8>>>, key: Vec<u8>) -> Option<Mine<'a>> {
-        busy.lock().insert(key.clone()).then_some(Mine { busy, key })
+        let is_new = busy.lock().insert(key.clone());
+        // Made only then: one that is dropped says that nobody is about to take it any more.
+        is_new.then(|| Mine { busy, key })
     }
 }
 
@@ -585,5 +587,20 @@ impl TaskStore for EtcdTasks {
 
     fn lease_unit_ms(&self) -> u64 {
         1_000
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_comes_second_leaves_a_task_to_the_first() {
+        let busy = Mutex::default();
+        let first = Mine::take(&busy, b"a".to_vec()).unwrap();
+        assert!(Mine::take(&busy, b"a".to_vec()).is_none());
+        assert!(Mine::take(&busy, b"a".to_vec()).is_none(), "the first is still about to take it");
+        drop(first);
+        assert!(Mine::take(&busy, b"a".to_vec()).is_some());
     }
 }
