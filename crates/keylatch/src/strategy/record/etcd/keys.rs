@@ -202,8 +202,29 @@ impl Keys {
         below(self.tasks_at("l", Some(pool)))
     }
 
-    pub(super) fn tasks_held(&self, pool: &str) -> Range {
-        below(self.tasks_at("h", Some(pool)))
+    /// Where it says that a task is not due yet: because somebody has claimed it, or because it is delayed.
+    fn held(claimed: bool) -> &'static str {
+        if claimed { "h" } else { "d" }
+    }
+
+    pub(super) fn tasks_held(&self, pool: &str, claimed: bool) -> Range {
+        below(self.tasks_at(Keys::held(claimed), Some(pool)))
+    }
+
+    /// Tasks that are neither done nor stand anywhere else: those that failed, or those that were claimed
+    /// for as long as it takes.
+    pub(super) fn tasks_apart(&self, pool: &str, failed: bool) -> Range {
+        below(self.tasks_at(Keys::apart(failed), Some(pool)))
+    }
+
+    pub(super) fn task_apart(&self, pool: &str, key: &str, failed: bool) -> Vec<u8> {
+        let mut at = self.tasks_at(Keys::apart(failed), Some(pool));
+        escape(key, &mut at);
+        at.into_bytes()
+    }
+
+    fn apart(failed: bool) -> &'static str {
+        if failed { "f" } else { "o" }
     }
 
     pub(super) fn task_later(&self, pool: &str, ready: u64, key: &str) -> Vec<u8> {
@@ -212,8 +233,9 @@ impl Keys {
         at.into_bytes()
     }
 
-    pub(super) fn task_held(&self, pool: &str, ready: u64, key: &str) -> Vec<u8> {
-        let mut at = self.tasks_at("h", Some(pool)) + &format!("{ready:016}/");
+    pub(super) fn task_held(&self, pool: &str, ready: u64, key: &str, claimed: bool) -> Vec<u8> {
+        let part = Keys::held(claimed);
+        let mut at = self.tasks_at(part, Some(pool)) + &format!("{ready:016}/");
         escape(key, &mut at);
         at.into_bytes()
     }

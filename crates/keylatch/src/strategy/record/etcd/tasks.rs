@@ -7,48 +7,53 @@
 //! | `r/POOL/KEY` | the task; its version is its revision | |
 //! | `q/POOL/PRIORITY TIME/KEY` | it stands in the line | |
 //! | `l/POOL/TIME/KEY` | it will be due; its value is its place in the line | |
-//! | `h/POOL/TIME/KEY` | it is not due yet, as long as this is there | of who claimed or delayed it |
+//! | `h/POOL/TIME/KEY` | it is claimed and not due yet, as long as this is there | of who claimed it |
+//! | `d/POOL/TIME/KEY` | the same of one that is delayed | of who delayed it |
+//! | `f/POOL/KEY` | it has failed | |
+//! | `o/POOL/KEY` | it is claimed without an end | |
 //! | `c/ID` | what a claim took, while the task has that claim | |
 //! | `w/POOL` | somebody waits there | of who does |
 
 mod keep;
+mod take;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use keylatch_table::{PoolCounts, TaskState, Text};
 use parking_lot::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio::time::{Duration, Instant};
+use tokio::time::Instant;
 
 use self::keep::Kept;
 pub(super) use self::keep::{hear, news};
+use self::take::Window;
 use super::super::store::StoreError;
 use super::super::tasks::store::{
-    Change, NOTED_MS, Page, Ready, Seen, Stamp, Take, Taken, TaskRecord, TaskStore, Told, Write,
-    Written,
+    Change, Page, Ready, Seen, Stamp, Take, Taken, TaskRecord, TaskStore, Told, Write, Written,
 };
-use super::keys::{Base, Keys, next};
+use super::keys::Base;
 use super::leases::Label;
 use super::link::{Failed, refused};
 use super::wire::{Compare, KeyValue, Op, RangeRequest, TxnRequest, TxnResponse};
 use super::{Shared, TRIES, wall_ms};
 use crate::strategy::Pending;
 
-/// So many of the line are looked at by a take: on a conflict it goes on with another one of them.
-const LINE: i64 = 16;
-/// So many of those that will be due. Behind so many the order is not exact.
-const LATER: i64 = 40;
-/// How often a take tries, if others are always quicker; then it is answered as if there were nothing.
-const TAKES: usize = 100;
 /// At most so many tasks are read at once.
-const PAGE: i64 = 100;
+const PAGE: i64 = 1_000;
+/// Of so many claims it is remembered how they were written.
+const REMEMBERED: usize = 10_000;
 
 struct Place {
     shared: Arc<Shared>,
     /// Tasks that this process is about to take: it does not get in its own way.
     busy: Mutex<HashSet<Vec<u8>>>,
+    /// Among so many of the first ones a take chooses: the more, the more often others were quicker.
+    spread: AtomicU32,
+    windows: Mutex<HashMap<Text, Window>>,
+    /// Tasks that were claimed here, by their keys, without their bytes: whoever writes them need not read them.
+    remembered: Mutex<HashMap<Vec<u8>, Kept>>,
     /// In which pools it was noted that somebody waits, and when.
     noted: Mutex<HashMap<Text, Instant>>,
 }
@@ -63,7 +68,14 @@ impl EtcdTasks {
         let (tell, told) = unbounded_channel();
         *shared.task_tell.lock() = Some(tell);
         let shared = Arc::clone(shared);
-        let place = Place { shared, busy: Mutex::default(), noted: Mutex::default() };
+        let place = Place {
+            shared,
+            busy: Mutex::default(),
+            spread: AtomicU32::new(0),
+            windows: Mutex::default(),
+            remembered: Mutex::default(),
+            noted: Mutex::default(),
+        };
         EtcdTasks { place: Arc::new(place), told: Mutex::new(Some(told)) }
     }
 }
@@ -73,13 +85,6 @@ enum Came {
     Done(Stamp),
     /// Somebody else has written it.
     Other,
-}
-
-/// What was found for a take.
-enum Found {
-    Taken(Taken),
-    /// Keys of records in the order of the line.
-    Candidates(Vec<Vec<u8>>),
 }
 
 impl Place {
@@ -118,8 +123,17 @@ impl Place {
     }
 
     fn held(&self, kept: &Kept) -> Vec<u8> {
-        let TaskRecord { pool, key, ready, .. } = &kept.record;
-        self.shared.keys.task_held(pool, ready.unwrap_or(0), key)
+        let TaskRecord { pool, key, ready, state, .. } = &kept.record;
+        let claimed = *state == TaskState::Claimed;
+        self.shared.keys.task_held(pool, ready.unwrap_or(0), key, claimed)
+    }
+
+    /// Where it stands if it stands nowhere else and is not done.
+    fn apart(&self, kept: &Kept) -> Option<Vec<u8>> {
+        let TaskRecord { pool, key, ready, state, .. } = &kept.record;
+        let failed = *state == TaskState::Failed;
+        let is_apart = failed || (*state == TaskState::Claimed && ready.is_none());
+        is_apart.then(|| self.shared.keys.task_apart(pool, key, failed))
     }
 
     /// A lease for so long; none is 0.
@@ -155,13 +169,18 @@ impl Place {
                 match (ready, held_ms) {
                     (Some(ready), Some(_)) => {
                         come.push((keys.task_later(pool, *ready, key), rank, 0));
-                        come.push((keys.task_held(pool, *ready, key), Vec::new(), lease));
+                        come.push((self.held(after), Vec::new(), lease));
                     }
                     (Some(_), None) if *state == TaskState::Free => {
                         come.push((rank, Vec::new(), 0));
                     }
                     _ => {}
                 }
+            }
+            let (was, is) = (before.and_then(|before| self.apart(before)), self.apart(after));
+            if was != is {
+                gone.extend(was);
+                come.extend(is.map(|is| (is, Vec::new(), 0)));
             }
             if after.claim_id != before.map_or("", |before| &*before.claim_id) {
                 if let Some(before) = before.filter(|before| !before.claim_id.is_empty()) {
@@ -190,8 +209,7 @@ impl Place {
             };
             let Some(revision) = answer else { return Ok(Came::Other) };
             if let Some(ms) = held_ms.filter(|_| moves) {
-                let held = keys.task_held(pool, ready.unwrap_or(0), key);
-                let label = Label::Task(held, pool.clone(), key.clone());
+                let label = Label::Task(self.held(after), pool.clone(), key.clone());
                 self.begin(label, revision, lease, ms);
             }
             let stamp = Stamp { version: base.number(revision), time: after.record.last.time };
@@ -213,7 +231,7 @@ impl Place {
         let TaskRecord { pool, key, ready, priority, .. } = &kept.record;
         let Some(ready) = *ready else { return BTreeSet::new() };
         let line = keys.task_line(pool, *priority, ready, key);
-        [line, keys.task_later(pool, ready, key), keys.task_held(pool, ready, key)].into()
+        [line, keys.task_later(pool, ready, key), self.held(kept)].into()
     }
 
     /// Tells it, if somebody waits there.
@@ -255,178 +273,42 @@ impl Place {
         Ok(None)
     }
 
-    async fn take(&self, take: Take) -> Result<Taken, Failed> {
-        for attempt in 0..TAKES {
-            let candidates = match self.look(&take).await? {
-                Found::Taken(taken @ Taken::Nothing { .. }) => {
-                    if !take.waits || !self.note(&take.pool).await? {
-                        return Ok(taken);
-                    }
-                    // From here on it is told; what was written until here is looked at again.
-                    continue;
-                }
-                Found::Taken(taken) => return Ok(taken),
-                Found::Candidates(candidates) => candidates,
-            };
-            let mut free: Vec<Vec<u8>> = {
-                let busy = self.busy.lock();
-                candidates.into_iter().filter(|one| !busy.contains(one)).collect()
-            };
-            if free.is_empty() {
-                tokio::time::sleep(Duration::from_millis(1 + attempt.min(20) as u64)).await;
-                continue;
-            }
-            // Who was too slow for the first goes on with any of the others.
-            let at = if attempt == 0 { 0 } else { rand::random_range(0..free.len()) };
-            let key = free.swap_remove(at);
-            let Some(_mine) = Mine::take(&self.busy, key.clone()) else { continue };
-            let Some(before) = self.kept(key).await? else { continue };
-            if let Some(taken) = self.claim(&take, before).await? {
-                return Ok(taken);
-            }
+    /// How a claim was written. Only where it stands is needed.
+    fn remember(&self, kept: &Kept, stamp: Stamp) {
+        let Some((revision, _)) = self.shared.base().revision(stamp.version) else { return };
+        let nothing: Arc<[u8]> = Arc::default();
+        let (bytes, claim) = (Arc::clone(&nothing), nothing);
+        let record = TaskRecord { last: stamp, bytes, claim, ..kept.record.clone() };
+        let kept = Kept { record, revision, claim_id: kept.claim_id.clone() };
+        let mut remembered = self.remembered.lock();
+        if remembered.len() >= REMEMBERED {
+            remembered.clear();
         }
-        Ok(Taken::Nothing { now: wall_ms(), record: None, next_ms: Some(10) })
-    }
-
-    /// What there is to take, or what was taken before, or nothing.
-    async fn look(&self, take: &Take) -> Result<Found, Failed> {
-        let keys = &self.shared.keys;
-        let claim = RangeRequest::one(keys.task_claim(&take.id.to_string()));
-        let mut asks = vec![claim];
-        if let Some(key) = &take.key {
-            asks.push(RangeRequest::one(keys.task(&take.pool, key)));
-        } else {
-            let line = RangeRequest::all(keys.tasks_line(&take.pool));
-            asks.push(RangeRequest { limit: LINE, ..line });
-            let later = RangeRequest::all(keys.tasks_later(&take.pool));
-            asks.push(RangeRequest { limit: LATER, ..later });
-            let held = RangeRequest::all(keys.tasks_held(&take.pool));
-            asks.push(RangeRequest { limit: LATER, keys_only: true, ..held });
-        }
-        let answer = self.read(asks).await?;
-        let mut found = answer.ranges();
-        if let Some(before) = found.next().and_then(|kvs| kvs.into_iter().next())
-            && let Some(kept) = self.kept(before.value).await?
-            && kept.claim_id == take.id.to_string()
-            && kept.record.pool == take.pool
-        {
-            let records = self.alive(vec![kept]).await?;
-            let now = wall_ms();
-            return Ok(records.into_iter().next().map_or(
-                Found::Taken(Taken::Nothing { now, record: None, next_ms: None }),
-                |record| Found::Taken(Taken::Task { now, record }),
-            ));
-        }
-        if take.key.is_some() {
-            let Some(kv) = found.next().and_then(|kvs| kvs.into_iter().next()) else {
-                let now = wall_ms();
-                return Ok(Found::Taken(Taken::Nothing { now, record: None, next_ms: None }));
-            };
-            let kept = self.parse(&kv)?;
-            let open = matches!(kept.record.state, TaskState::Free | TaskState::Claimed);
-            let can_be = open && kept.record.ready.is_some();
-            let record = self.alive(vec![kept]).await?.pop();
-            if can_be && record.as_ref().is_some_and(|record| record.alive == Some(false)) {
-                return Ok(Found::Candidates(vec![kv.key]));
-            }
-            let now = wall_ms();
-            return Ok(Found::Taken(Taken::Nothing { now, record, next_ms: None }));
-        }
-        let (line, later, held) = (found.next(), found.next(), found.next());
-        let mut line = line.unwrap_or_default();
-        let due = self.due(&take.pool, later.unwrap_or_default(), &held.unwrap_or_default());
-        if !due.is_empty() {
-            line.extend(self.put_in_line(due).await?);
-        }
-        if line.is_empty() {
-            let now = wall_ms();
-            return Ok(Found::Taken(Taken::Nothing { now, record: None, next_ms: None }));
-        }
-        // By priority and time, and then by who came first.
-        line.sort_by_key(|kv| (Keys::rank_of(&kv.key), kv.create_revision));
-        let tasks = line.iter().filter_map(|kv| keys.task_in_line(&take.pool, &kv.key));
-        Ok(Found::Candidates(tasks.collect()))
-    }
-
-    /// Of those that will be due, those that are: nothing on a lease stands beside them.
-    fn due(&self, pool: &str, later: Vec<KeyValue>, held: &[KeyValue]) -> Vec<KeyValue> {
-        let keys = &self.shared.keys;
-        let place = |kv: &KeyValue, range: (Vec<u8>, Vec<u8>)| kv.key[range.0.len()..].to_vec();
-        let held: BTreeSet<Vec<u8>> =
-            held.iter().map(|kv| place(kv, keys.tasks_held(pool))).collect();
-        // Both are in the same order, so all of the first ones are seen.
-        let seen = if held.len() < LATER as usize { None } else { held.last().cloned() };
-        let is_due = |kv: &KeyValue| {
-            let place = place(kv, keys.tasks_later(pool));
-            !held.contains(&place) && seen.as_ref().is_none_or(|last| place < *last)
-        };
-        later.into_iter().filter(is_due).collect()
-    }
-
-    /// They stand in the line from now on, as far as nobody was quicker.
-    async fn put_in_line(&self, due: Vec<KeyValue>) -> Result<Vec<KeyValue>, Failed> {
-        let one = |kv: &KeyValue| {
-            let success =
-                vec![Op::delete(kv.key.clone()), Op::put(kv.value.clone(), Vec::new(), 0)];
-            let compare = vec![Compare::written(kv.key.clone(), kv.mod_revision)];
-            Op::txn(TxnRequest { compare, success, failure: Vec::new() })
-        };
-        let success = due.iter().map(one).collect();
-        let txn = TxnRequest { success, ..TxnRequest::default() };
-        let answer = self.shared.link.repeatable(txn).await?;
-        let came = due.into_iter().zip(answer.inner()).filter(|(_, inner)| inner.succeeded);
-        Ok(came.map(|(kv, _)| KeyValue { key: kv.value.clone(), ..kv }).collect())
-    }
-
-    /// Nothing, if somebody was quicker. It may have been claimed, or finished, since it was seen in the line.
-    async fn claim(&self, take: &Take, before: Kept) -> Result<Option<Taken>, Failed> {
-        if before.record.ready.is_none() {
-            return Ok(None);
-        }
-        let (now, held_ms) = (wall_ms(), (take.lease_ms > 0).then_some(take.lease_ms));
-        let mut after = before.clone();
-        after.claim_id = take.id.to_string();
-        after.record.state = TaskState::Claimed;
-        after.record.last.time = now;
-        after.record.ready = held_ms.map(|ms| now + ms);
-        after.record.claim = Arc::clone(&take.claim);
-        match self.write(Some(&before), &after, held_ms, true, true).await? {
-            Came::Other => Ok(None),
-            Came::Done(stamp) => {
-                let alive = Some(held_ms.is_some());
-                let record = TaskRecord { last: stamp, alive, ..after.record };
-                Ok(Some(Taken::Task { now: wall_ms(), record }))
-            }
-        }
-    }
-
-    /// It is known from now on that somebody waits there. False, if it was.
-    async fn note(&self, pool: &Text) -> Result<bool, Failed> {
-        let known = self.noted.lock().get(pool).copied();
-        let fresh = |since: Instant| since.elapsed() < Duration::from_millis(NOTED_MS / 3);
-        if known.is_some_and(fresh) {
-            return Ok(false);
-        }
-        let lease = self.shared.lease(NOTED_MS).await?;
-        let key = self.shared.keys.task_noted(pool);
-        let success = vec![Op::put(key.clone(), Vec::new(), lease)];
-        let txn = TxnRequest { success, ..TxnRequest::default() };
-        let revision = self.shared.on(&[lease], txn).await?.revision();
-        self.begin(Label::Noted(key), revision, lease, NOTED_MS);
-        self.noted.lock().insert(pool.clone(), Instant::now());
-        Ok(true)
+        let TaskRecord { pool, key, .. } = &kept.record;
+        remembered.insert(self.shared.keys.task(pool, key), kept);
     }
 
     async fn change(&self, change: Change) -> Result<Written, Failed> {
         let task = self.shared.keys.task(&change.pool, &change.key);
+        // What is as it was, or is new, is written at once; if it is not so, that is seen.
+        let remembered = self.remembered.lock().remove(&task);
+        let mut known = match change.expect {
+            None => Some(None),
+            expect => Some(remembered)
+                .filter(|kept| kept.as_ref().map(|kept| kept.record.last.version) == expect),
+        };
         loop {
-            let before = self.kept(task.clone()).await?;
-            let present = before.as_ref().map(|before| before.record.last.version);
-            if present != change.expect {
-                let records = self.alive(before.into_iter().collect()).await?;
-                let record = records.into_iter().next();
-                return Ok(Written::Other(Seen { now: wall_ms(), record }));
-            }
+            let before = if let Some(before) = known.take() {
+                before
+            } else {
+                let before = self.kept(task.clone()).await?;
+                let present = before.as_ref().map(|before| before.record.last.version);
+                if present != change.expect {
+                    let record = self.alive(before.into_iter().collect()).await?.pop();
+                    return Ok(Written::Other(Seen { now: wall_ms(), record }));
+                }
+                before
+            };
             let came = match &change.write {
                 Write::Delete => self.delete(&task, before).await?,
                 Write::Put(put) => {
@@ -445,7 +327,11 @@ impl Place {
                     };
                     let moves = !matches!(put.ready, Ready::At(_));
                     let after = Kept::new(&change, put, before.as_ref(), now, ready);
-                    self.write(before.as_ref(), &after, held_ms, moves, false).await?
+                    let came = self.write(before.as_ref(), &after, held_ms, moves, false).await?;
+                    if let (Came::Done(stamp), TaskState::Claimed) = (&came, put.state) {
+                        self.remember(&after, *stamp);
+                    }
+                    came
                 }
             };
             if let Came::Done(stamp) = came {
@@ -458,6 +344,7 @@ impl Place {
         let Some(before) = before else { return Ok(Came::Other) };
         let base = self.shared.base();
         let mut gone = self.beside(&before);
+        gone.extend(self.apart(&before));
         gone.insert(task.to_vec());
         if !before.claim_id.is_empty() {
             gone.insert(self.shared.keys.task_claim(&before.claim_id));
@@ -482,7 +369,8 @@ impl Place {
         let mut kept = Vec::new();
         loop {
             let all = RangeRequest::all(self.shared.keys.tasks(Some(&page.pool)));
-            let some = RangeRequest { limit: PAGE, ..all.created_after(after) };
+            let limit = i64::try_from(page.limit).unwrap_or(PAGE).clamp(1, PAGE);
+            let some = RangeRequest { limit, ..all.created_after(after) };
             let some = self.shared.link.range(some).await?;
             for kv in &some.kvs {
                 after = kv.create_revision;
@@ -498,33 +386,42 @@ impl Place {
         }
     }
 
-    /// By reading all of them.
+    /// By counting keys. A pool is there as long as it has tasks.
     async fn counts(&self, pool: Option<Text>) -> Result<Vec<PoolCounts>, Failed> {
-        let (mut from, end) = self.shared.keys.tasks(pool.as_deref());
+        let keys = &self.shared.keys;
+        let (mut from, end) = keys.tasks(pool.as_deref());
         let mut counts: Vec<PoolCounts> = Vec::new();
         loop {
-            let some = RangeRequest::all((from, end.clone()));
-            let some = self.shared.link.range(RangeRequest { limit: PAGE, ..some }).await?;
-            let kept = some.kvs.iter().map(|kv| self.parse(kv)).collect::<Result<Vec<_>, _>>()?;
-            for record in self.alive(kept).await? {
-                if counts.last().is_none_or(|last| last.pool != record.pool) {
-                    let pool = record.pool.clone();
-                    counts.push(PoolCounts { pool, ..PoolCounts::default() });
-                }
-                let Some(last) = counts.last_mut() else { continue };
-                let due = record.ready.is_some() && record.alive == Some(false);
-                match record.state {
-                    TaskState::Free | TaskState::Claimed if due => last.ready += 1,
-                    TaskState::Free => last.delayed += 1,
-                    TaskState::Claimed => last.claimed += 1,
-                    TaskState::Done => last.done += 1,
-                    TaskState::Failed => last.failed += 1,
-                }
-            }
-            match some.kvs.into_iter().next_back() {
-                Some(kv) if some.more => from = next(kv.key),
-                _ => break,
-            }
+            let first = RangeRequest::all((from, end.clone()));
+            let first = RangeRequest { limit: 1, keys_only: true, ..first };
+            let Some(first) = self.shared.link.range(first).await?.kvs.pop() else { break };
+            let (pool, _) = keys.task_of(&first.key).ok_or_else(strange)?;
+            let all = keys.tasks(Some(&pool));
+            from = all.1.clone();
+            let ranges = [
+                all,
+                keys.tasks_line(&pool),
+                keys.tasks_later(&pool),
+                keys.tasks_held(&pool, true),
+                keys.tasks_held(&pool, false),
+                keys.tasks_apart(&pool, true),
+                keys.tasks_apart(&pool, false),
+            ];
+            let count = |range| RangeRequest { count_only: true, ..RangeRequest::all(range) };
+            let answer = self.read(ranges.map(count).into()).await?;
+            let mut found = answer.counted_ranges().map(|range| range.count.cast_unsigned());
+            let mut next = || found.next().unwrap_or_default();
+            let (all, line, later) = (next(), next(), next());
+            let (held, delayed, failed, claimed) = (next(), next(), next(), next());
+            counts.push(PoolCounts {
+                pool,
+                ready: line + later.saturating_sub(held + delayed),
+                delayed,
+                claimed: held + claimed,
+                done: all.saturating_sub(line + later + failed + claimed),
+                failed,
+                waiting: 0,
+            });
         }
         counts.sort_by(|one, other| one.pool.cmp(&other.pool));
         Ok(counts)
@@ -533,26 +430,6 @@ impl Place {
 
 fn strange() -> Failed {
     refused("something else stands where tasks are")
-}
-
-/// A task that this process is about to take.
-struct Mine<'a> {
-    busy: &'a Mutex<HashSet<Vec<u8>>>,
-    key: Vec<u8>,
-}
-
-impl<'a> Mine<'a> {
-    fn take(busy: &'a Mutex<HashSet<Vec<u8>>>, key: Vec<u8>) -> Option<Mine<'a>> {
-        let is_new = busy.lock().insert(key.clone());
-        // Made only then: one that is dropped says that nobody is about to take it any more.
-        is_new.then(|| Mine { busy, key })
-    }
-}
-
-impl Drop for Mine<'_> {
-    fn drop(&mut self) {
-        self.busy.lock().remove(&self.key);
-    }
 }
 
 impl TaskStore for EtcdTasks {
@@ -587,20 +464,5 @@ impl TaskStore for EtcdTasks {
 
     fn lease_unit_ms(&self) -> u64 {
         1_000
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_comes_second_leaves_a_task_to_the_first() {
-        let busy = Mutex::default();
-        let first = Mine::take(&busy, b"a".to_vec()).unwrap();
-        assert!(Mine::take(&busy, b"a".to_vec()).is_none());
-        assert!(Mine::take(&busy, b"a".to_vec()).is_none(), "the first is still about to take it");
-        drop(first);
-        assert!(Mine::take(&busy, b"a".to_vec()).is_some());
     }
 }

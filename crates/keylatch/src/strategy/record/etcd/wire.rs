@@ -57,6 +57,8 @@ pub(super) struct RangeRequest {
     pub(super) serializable: bool,
     #[prost(bool, tag = "8")]
     pub(super) keys_only: bool,
+    #[prost(bool, tag = "9")]
+    pub(super) count_only: bool,
     #[prost(int64, tag = "12")]
     pub(super) min_create_revision: i64,
 }
@@ -69,6 +71,8 @@ pub(super) struct RangeResponse {
     pub(super) kvs: Vec<KeyValue>,
     #[prost(bool, tag = "3")]
     pub(super) more: bool,
+    #[prost(int64, tag = "4")]
+    pub(super) count: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -343,8 +347,13 @@ impl RangeRequest {
 impl TxnResponse {
     /// What was read, in the order in which it was asked for.
     pub(super) fn ranges(self) -> impl Iterator<Item = Vec<KeyValue>> {
+        self.counted_ranges().map(|range| range.kvs)
+    }
+
+    /// The same, with how many there are.
+    pub(super) fn counted_ranges(self) -> impl Iterator<Item = RangeResponse> {
         self.responses.into_iter().filter_map(|one| match one.response {
-            Some(Response::Range(range)) => Some(range.kvs),
+            Some(Response::Range(range)) => Some(range),
             _ => None,
         })
     }
