@@ -74,6 +74,8 @@ enum Order {
 
 /// How often the files of the log are looked after.
 const TEND_EVERY: Duration = Duration::from_millis(200);
+/// How soon what changes in Raft is looked at again.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// A heartbeat four times as often as the shortest time after which somebody else wants to lead. Raft grants nobody
 /// else a vote until the last sign of the leader is as old as the longer of the two, and only then begins to count to
 /// one of them by chance: so an election begins 550 to 700 ms after it, which is longer than a disk usually takes.
@@ -272,5 +274,7 @@ async fn watch(lead: Arc<Lead>, desk: Arc<Desk>) {
             let error = io::Error::other("Raft has ended");
             return desk.tell(Told::Failed(NodeError::Io(error)));
         }
+        // Every entry changes something several times.
+        tokio::time::sleep(LOOK_EVERY).await;
     }
 }
