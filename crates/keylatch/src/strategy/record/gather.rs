@@ -151,7 +151,12 @@ async fn run<C: Calls>(mut busy: Busy<C>) {
             }
             jobs
         };
+        let several = jobs.len() > 1 && busy.inner.calls.crowd() > 1;
         busy.inner.calls.call(jobs).await;
+        if several {
+            // They have their answers, and mostly want the next thing at once: then all of them go together again.
+            tokio::task::yield_now().await;
+        }
     }
 }
 

@@ -26,6 +26,7 @@ const SET_UP: &str = "
     SET lock_timeout = '4s';
     SET enable_seqscan = off;
     SET jit = off;
+    SET plan_cache_mode = force_generic_plan;
     SET default_transaction_isolation = 'read committed';
     SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
     SET keylatch.is_set_up = 'on'";

@@ -256,8 +256,7 @@ BEGIN
                             c_priority[n:last], c_at[n:last], c_after[n:last], c_bytes[n:last], c_claim[n:last])
                             WITH ORDINALITY u (key, expect, write, state, priority, at, after, bytes, claim, place)
                     ) c
-                    WHERE t.pool = c_pool[n] AND t.key = ANY (c_key[n:last])
-                        AND t.key = c.key AND t.version = c.expect AND c.write = 1
+                    WHERE t.pool = c_pool[n] AND t.key = c.key AND t.version = c.expect AND c.write = 1
                     RETURNING c.place, t.key, t.version, t.ready_ms)
                 SELECT array_agg(w.place), array_agg(w.key), array_agg(w.version),
                     array_agg(CASE WHEN w.ready_ms IS NOT NULL THEN greatest(0, w.ready_ms - now_ms) END),
@@ -332,16 +331,16 @@ BEGIN
                 WITH taken AS (
                     UPDATE keylatch.tasks t SET
                         version = nextval('keylatch.numbers'), time_ms = now_ms, state = 1,
-                        ready_ms = now_ms + t_lease[n - 1 + array_position(found_keys, t.key)], due = 0,
-                        claim_id = t_id[n - 1 + array_position(found_keys, t.key)],
-                        claim = t_claim[n - 1 + array_position(found_keys, t.key)]
-                        WHERE t.pool = t_pool[n] AND t.key = ANY (found_keys)
-                        RETURNING n - 1 + array_position(found_keys, t.key) AS place, t AS task)
-                SELECT r_n || array_agg(changes + k.place), r_key || array_agg((k.task).key),
-                    r_numbers || array_agg(keylatch.task_numbers(k.task)),
-                    r_bytes || array_agg((k.task).bytes), r_claim || array_agg((k.task).claim),
-                    told_pool || array_agg((k.task).pool), told_key || array_agg((k.task).key),
-                    told_due || array_agg((k.task).ready_ms - now_ms),
+                        ready_ms = now_ms + u.lease, due = 0, claim_id = u.id, claim = u.claim
+                        FROM unnest(found_keys, t_lease[n:last], t_id[n:last], t_claim[n:last])
+                            WITH ORDINALITY u (key, lease, id, claim, place)
+                        WHERE t.pool = t_pool[n] AND t.key = u.key
+                        RETURNING u.place::integer, t.key, t.bytes, t.claim, u.lease,
+                            keylatch.task_numbers(t) AS numbers)
+                SELECT r_n || array_agg(changes + n - 1 + k.place), r_key || array_agg(k.key),
+                    r_numbers || array_agg(k.numbers), r_bytes || array_agg(k.bytes),
+                    r_claim || array_agg(k.claim), told_pool || array_agg(t_pool[n]),
+                    told_key || array_agg(k.key), told_due || array_agg(k.lease),
                     got || array_agg(true), next_ms || array_agg(NULL::bigint)
                 INTO r_n, r_key, r_numbers, r_bytes, r_claim, told_pool, told_key, told_due, got, next_ms
                 FROM taken k;
