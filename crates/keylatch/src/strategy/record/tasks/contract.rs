@@ -33,6 +33,7 @@ macro_rules! task_contract {
             a_lease_that_ran_out_is_no_write
             one_task_is_taken_by_one
             a_pool_is_read_in_pages_and_counted
+            a_long_line_keeps_its_order_and_is_counted
             pools_keys_and_bodies_may_be_anything
             only_those_who_wait_are_told
             the_life_of_a_task

@@ -25,7 +25,7 @@ const LONG_LINE: u32 = 64;
 /// So many of those that will be due. Behind so many the order is not exact.
 const LATER: u32 = 40;
 /// If there are more, a range ends behind so many, until few of them are left.
-const WINDOW: i64 = 2_000;
+const WINDOW: i64 = if cfg!(test) { 20 } else { 2_000 };
 /// Fewer than so many.
 const FEW_IN_LINE: usize = 8;
 const FEW_LATER: usize = 20;

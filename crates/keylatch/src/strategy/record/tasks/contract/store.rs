@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keylatch_table::{Claim, ClaimStanding, Command, TaskAction, TaskStanding, TaskState};
+use keylatch_table::{
+    Claim, ClaimStanding, Command, PoolCounts, TaskAction, TaskStanding, TaskState,
+};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::super::super::contract::Ground;
@@ -268,6 +270,42 @@ pub(crate) async fn a_pool_is_read_in_pages_and_counted(ground: &impl Ground) {
     assert_eq!(all.iter().map(|one| &*one.pool).collect::<Vec<_>>(), [POOL, "other"]);
     assert_eq!(all[1].ready, 1);
     assert_eq!(store.counts(Some("none".into())).await.unwrap(), []);
+}
+
+/// Also if a store looks only at the beginning of it.
+pub(crate) async fn a_long_line_keeps_its_order_and_is_counted(ground: &impl Ground) {
+    let store = open(ground).await;
+    let key = |number: i32| format!("{number:03}");
+    for number in 0..60 {
+        done(&*store, created(&key(number), number % 3, 0)).await;
+    }
+    for number in 60..100 {
+        done(&*store, created(&key(number), 9, LONG_MS)).await;
+    }
+    let line = (0..3).rev().flat_map(|priority| (0..60).filter(move |it| it % 3 == priority));
+    for (round, number) in line.enumerate() {
+        if round % 10 == 5 {
+            let urgent = format!("urgent {round}");
+            done(&*store, created(&urgent, 5, 0)).await;
+            let record = taken(&*store, &urgent, &any()).await.unwrap();
+            assert_eq!(*record.key, *urgent, "it goes before all of them");
+        }
+        let record = taken(&*store, &format!("claim {round}"), &any()).await.unwrap();
+        assert_eq!(*record.key, *key(number), "in round {round}");
+        let state = [TaskState::Claimed, TaskState::Done, TaskState::Failed][round % 3];
+        if state != TaskState::Claimed {
+            let mut change = put(&record.key, Some(record.last.version), Ready::Never);
+            if let Write::Put(put) = &mut change.write {
+                (put.state, put.priority) = (state, record.priority);
+            }
+            done(&*store, change).await;
+        }
+    }
+    assert!(taken(&*store, "one more", &any()).await.is_none());
+    let counts = store.counts(Some(POOL.into())).await.unwrap();
+    let [counts] = &counts[..] else { panic!("{counts:?}") };
+    let PoolCounts { ready, delayed, claimed, done, failed, .. } = *counts;
+    assert_eq!((ready, delayed, claimed, done, failed), (0, 40, 26, 20, 20));
 }
 
 pub(crate) async fn pools_keys_and_bodies_may_be_anything(ground: &impl Ground) {
