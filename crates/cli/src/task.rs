@@ -11,7 +11,7 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use base64::prelude::{BASE64_STANDARD, Engine};
 use clap::{Args, Subcommand};
 use keylatch::TaskState;
@@ -109,8 +109,15 @@ enum Content {
 }
 
 impl BodyOptions {
+    fn is_given(&self) -> bool {
+        self.body.is_some() || self.body_file.is_some() || self.json
+    }
+
     fn read(&self) -> Result<Option<Content>> {
         let bytes = match (&self.body, &self.body_file) {
+            (None, None) if self.json => {
+                bail!("--json is about a body: give --body or --body-file")
+            }
             (None, None) => return Ok(None),
             (Some(body), _) if body != "-" => body.clone().into_bytes(),
             (None, Some(path)) if path.as_os_str() != "-" => {

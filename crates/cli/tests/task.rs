@@ -122,6 +122,7 @@ fn bodies_come_from_files_and_standard_input_and_bad_ones_are_refused() {
         (&["--body-file", "/nowhere"], "cannot read /nowhere"),
         (&["--attempts", "many"], "invalid"),
         (&["--delay", "5"], "say the unit"),
+        (&["--json"], "--json is about a body"),
     ] {
         let done = cli.run(&[&["task", "create", "p", "wrong"], words].concat());
         assert!(matches!(done.code, Some(1 | 2)) && done.err.contains(said), "{done:?}");
@@ -158,8 +159,13 @@ fn many_are_created_from_lines() {
         let done = with_input(&cli, &["task", "create", "p", "-"], lines);
         assert_eq!(done.code, Some(1));
         assert!(done.err.contains(said), "{done:?}");
+        assert_eq!(done.err.contains("the lines before"), said == "line 2", "{done:?}");
     }
     assert_eq!(task(&cli, "ok")["state"], "free", "what stood before the mistake is there");
+    let done = with_input(&cli, &["task", "create", "p", "-", "--body", "x"], "{\"key\":\"y\"}\n");
+    assert_eq!(done.code, Some(1));
+    assert!(done.err.contains("each line has its own body"), "{done:?}");
+    assert_eq!(task(&cli, "y"), Value::Null);
 }
 
 #[test]

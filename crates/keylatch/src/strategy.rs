@@ -116,7 +116,13 @@ pub(crate) async fn connect(
         }
         #[cfg(feature = "sqlite")]
         "sqlite" => {
-            let store = record::sqlite::Sqlite::open(rest.trim_start_matches("//")).await?;
+            let path = rest.trim_start_matches("//");
+            if path.is_empty() || path == ":memory:" {
+                return Err(ConnectError::Url(format!(
+                    "'{url}' names no file: sqlite:PATH does, and memory: is for one program"
+                )));
+            }
+            let store = record::sqlite::Sqlite::open(path).await?;
             Ok(Opened::whole(record::Records::new(store, losses)))
         }
         #[cfg(feature = "redis")]

@@ -82,6 +82,8 @@ async fn mistakes_are_named() {
     for (url, reason) in [
         ("nonsense", "names no strategy"),
         ("ftp://x", "names no strategy"),
+        ("sqlite:", "names no file"),
+        ("sqlite::memory:", "names no file"),
         ("keylatch://host:port", "is not HOST:PORT"),
     ] {
         let Err(ConnectError::Url(text)) = Locks::connect(url).await else { panic!("{url}") };

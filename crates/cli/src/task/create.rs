@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use keylatch::{CreateTask, Tasks};
 use serde::Deserialize;
@@ -22,7 +22,8 @@ Examples:
   seq 1000 | jq -c '{key: tostring, body: {page: .}}' | keylatch task create crawl -
 
 With `-` instead of a key, each line of standard input is an object with `key` and, if wanted, `body`,
-`priority`, `delay_ms` and `attempts`. A body that is a string is its text; any other value is JSON.
+`priority`, `delay_ms` and `attempts`: the options --priority, --delay and --attempts are for lines that
+say nothing else. A body that is a string is its text; any other value is JSON.
 
 A key that exists stays as it is, also if that task is done, and this says so: to create the same tasks
 twice does no harm.
@@ -60,6 +61,11 @@ impl Create {
         block_on(async {
             let tasks = self.place.connect().await?.tasks(self.pool.as_str());
             if self.key == "-" {
+                if self.body.is_given() {
+                    bail!(
+                        "with - each line has its own body: leave out --body, --body-file and --json"
+                    );
+                }
                 return self.many(&tasks).await;
             }
             let mut create = self.with_options(tasks.create(self.key.as_str()));
@@ -119,8 +125,10 @@ impl Create {
             })?;
             let fresh = made.iter().flatten().count();
             (created, existed) = (created + fresh, existed + made.len() - fresh);
-            if let Some(wrong) = wrong {
-                return Err(wrong).context("the lines before have been created");
+            match wrong {
+                Some(wrong) if created + existed == 0 => return Err(wrong),
+                Some(wrong) => return Err(wrong).context("the lines before have been created"),
+                None => {}
             }
         }
         let json = json!({"status": "created", "created": created, "existed": existed});
