@@ -344,5 +344,6 @@ fn a_worker_that_cannot_renew_stops_its_command_before_the_lease_ends() {
         !std::path::Path::new(&format!("/proc/{pid}")).exists()
     });
     eventually("it says why", || worker.has_said("about to end"));
+    eventually("who waits says why nothing comes", || worker.has_said("nobody answers"));
     worker.signal("TERM");
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use keylatch::{ChangeError, Claim, ClaimError, TaskError, TaskState, Tasks};
+use keylatch::{ChangeError, Claim, ClaimError, ListError, TaskError, TaskState, Tasks};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -107,6 +107,8 @@ impl Backoff {
 
 /// Between two tries while nobody answers.
 const AGAIN: Duration = Duration::from_secs(1);
+/// How often a worker looks whether anybody answers, and how long an answer may take.
+const LOOK: Duration = Duration::from_secs(5);
 
 impl Work {
     pub(crate) fn run(self) -> Result<ExitCode> {
@@ -137,6 +139,8 @@ impl Work {
             let mut failure = None;
             let shown = progress.show(&tasks);
             let mut shown = std::pin::pin!(shown);
+            let looked = work.look(&tasks, &progress);
+            let mut looked = std::pin::pin!(looked);
             loop {
                 tokio::select! {
                     ended = running.join_next() => match ended {
@@ -163,6 +167,7 @@ impl Work {
                         }
                     }
                     () = &mut shown => {}
+                    () = &mut looked => {}
                 }
             }
             drop(tokio::time::timeout(crate::run::RELEASE, locks.close()).await);
@@ -184,6 +189,32 @@ impl Work {
             let code = if told && !work.once { 0 } else { code };
             Ok(ExitCode::from(killed_by.map_or(code, signals::code)))
         })
+    }
+
+    /// Says when nobody answers, and when somebody does again: who waits for a task would not notice. For ever.
+    async fn look(&self, tasks: &Tasks, progress: &Progress) {
+        let mut away = false;
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let looked = tokio::time::timeout(LOOK, tasks.list().limit(1).into_future()).await;
+            let why = match looked {
+                Ok(Err(ListError::Unreachable(why))) => Some(why),
+                Ok(_) => None,
+                Err(_) => Some(format!("no answer within {}", time::show(LOOK.as_millis() as u64))),
+            };
+            match why {
+                Some(why) if !away => {
+                    let text = format!("nobody answers: {why}; still trying");
+                    self.tell(progress, &json!({"status": "waiting", "error": why}), &text);
+                    away = true;
+                }
+                None if away => {
+                    self.tell(progress, &json!({"status": "answered"}), "is answered again");
+                    away = false;
+                }
+                _ => {}
+            }
+        }
     }
 
     fn tell(&self, progress: &Progress, json: &Value, text: &str) {
@@ -273,7 +304,7 @@ impl Slot {
                     self.tell_json(&json!({"status": "done", "key": &*key}));
                     return Ok(0);
                 }
-                Err(error) => return Ok(self.not_changed(&key, &error)),
+                Err(error) => return Ok(self.not_changed(&key, "the command succeeded", &error)),
             },
             Attempt::Failed(claim, reason, code) => {
                 let delay = work.backoff.after(attempts);
@@ -282,7 +313,7 @@ impl Slot {
                         Progress::count(&self.progress.back);
                         self.tell_back(&key, &reason, back, delay);
                     }
-                    Err(error) => drop(self.not_changed(&key, &error)),
+                    Err(error) => drop(self.not_changed(&key, &reason, &error)),
                 }
                 return Ok(code);
             }
@@ -306,10 +337,12 @@ impl Slot {
     }
 
     /// The command has ended, and the task is not ours any more, or nobody answers.
-    fn not_changed(&self, key: &str, error: &ChangeError) -> u8 {
+    fn not_changed(&self, key: &str, ended: &str, error: &ChangeError) -> u8 {
         Progress::count(&self.progress.lost);
-        let json = json!({"status": "lost", "key": key, "reason": error.to_string()});
-        self.tell(&json, &format!("{key}: {error}"));
+        let json =
+            json!({"status": "lost", "key": key, "ended": ended, "reason": error.to_string()});
+        let ended = ended.lines().next().unwrap_or_default();
+        self.tell(&json, &format!("{key}: {ended}, but that could not be noted: {error}"));
         1
     }
 

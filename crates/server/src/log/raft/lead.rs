@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use keylatch_table::{Answer, Command, Query, Settings, Table};
@@ -60,6 +60,8 @@ pub(crate) struct Lead {
     pub(crate) address: String,
     /// Nodes that are being let in.
     joining: Mutex<BTreeSet<u64>>,
+    /// Changes of the members that this node is at.
+    changing: AtomicUsize,
     /// When a leader was last heard.
     heard: Mutex<Heard>,
     pub(crate) seen: Seen,
@@ -71,6 +73,22 @@ pub(crate) struct Lead {
 struct Heard {
     at: Instant,
     ever: bool,
+}
+
+/// Counted while it lasts, however it ends.
+struct AtIt<'a>(&'a AtomicUsize);
+
+impl AtIt<'_> {
+    fn new(count: &AtomicUsize) -> AtIt<'_> {
+        count.fetch_add(1, Ordering::Relaxed);
+        AtIt(count)
+    }
+}
+
+impl Drop for AtIt<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Lead {
@@ -88,6 +106,7 @@ impl Lead {
         Lead {
             table: machine.table(),
             joining: Mutex::default(),
+            changing: AtomicUsize::new(0),
             ready: Notify::new(),
             heard: Mutex::new(Heard { at: Instant::now(), ever: false }),
             seen: Seen::default(),
@@ -218,19 +237,15 @@ impl Lead {
         }
     }
 
-    /// A change of the members takes two steps, and an earlier leader may have made only the first: then a majority of
-    /// the old members and one of the new ones is needed for everything, and nobody else makes the second.
+    /// A change of the members takes two steps, and an earlier leader may have made only the first, or this one while
+    /// it was not sure for a moment that it leads: then a majority of the old members and one of the new ones is
+    /// needed for everything, and nobody else makes the second.
     async fn end_change(&self) {
-        let since = *self.since.lock();
         let stays = {
             let metrics = self.raft.server_metrics();
             let metrics = metrics.borrow_watched();
-            let (at, configs) = (
-                metrics.membership_config.log_id().map(|log_id| log_id.leader_id),
-                metrics.membership_config.membership().get_joint_config(),
-            );
-            // One of its own is under way.
-            if configs.len() < 2 || at == since.map(|vote| vote.leader_id) {
+            let configs = metrics.membership_config.membership().get_joint_config();
+            if configs.len() < 2 || self.changing.load(Ordering::Relaxed) > 0 {
                 return;
             }
             configs.last().is_some_and(|new| new.contains(&self.me()))
@@ -238,7 +253,7 @@ impl Lead {
         if stays {
             let nobody_else = ChangeMembers::AddVoterIds(BTreeSet::new());
             let outcome = self.change(nobody_else, false).await;
-            tracing::info!(?outcome, "a change of the members was ended that another leader began");
+            tracing::info!(?outcome, "a change of the members was ended that was only begun");
         } else {
             // It is this node that is to go.
             self.hand_over().await;
@@ -258,6 +273,7 @@ impl Lead {
         loop {
             tokio::time::sleep(self.until_tick()).await;
             self.tick(since).await;
+            self.end_change().await;
         }
     }
 
@@ -452,6 +468,7 @@ impl Lead {
     }
 
     async fn change(&self, change: ChangeMembers<u64, BasicNode>, retain: bool) -> Led {
+        let _at_it = AtIt::new(&self.changing);
         match self.raft.change_membership(change, retain).await {
             Ok(_) if self.log.is_full() => Led::Short,
             Ok(_) => Led::Done,
