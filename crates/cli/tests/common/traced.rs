@@ -51,7 +51,7 @@ impl Traced {
         let trace = tempfile::NamedTempFile::new().unwrap();
         let path = trace.path().to_str().unwrap().to_string();
         // -D: the server is our child, and strace is beside it.
-        let mut words = vec!["strace", "-D", "-f", "-q", "-ttt", "-T", "-s", "500", "-o", &path];
+        let mut words = vec!["strace", "-D", "-f", "-q", "-ttt", "-T", "-s", "9000", "-o", &path];
         words.extend(["-e", "trace=fdatasync,fsync,pwrite64,sendto,write"]);
         let inject = when.map(|when| format!("inject=fdatasync,fsync:error=EIO:when={when}"));
         if let Some(inject) = &inject {

@@ -1,4 +1,4 @@
-//! The five calls that change the disk, as a trait so that tests can make each of them fail.
+//! The calls that change the disk, as a trait so that tests can make each of them fail.
 
 use std::fmt::Debug;
 use std::fs::{self, File};
@@ -17,7 +17,15 @@ pub(crate) trait Disk: Debug + Send + Sync {
     fn sync_dir(&self, dir: &File) -> io::Result<()>;
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// A file for writes of whole blocks that do not go through the page cache; `None` where there is no such thing.
+    fn open_past_the_cache(&self, _: &Path) -> Option<File> {
+        None
+    }
 }
+
+/// What every disk that is known writes at once, or a multiple of that.
+pub(super) const BLOCK: usize = 4096;
 
 /// The real one.
 #[derive(Debug)]
@@ -44,6 +52,19 @@ impl Disk for Os {
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         fs::remove_file(path)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn open_past_the_cache(&self, path: &Path) -> Option<File> {
+        use std::os::unix::fs::OpenOptionsExt;
+        let direct = rustix::fs::OFlags::DIRECT.bits().cast_signed();
+        let mut options = fs::OpenOptions::new();
+        let file = options.read(true).write(true).custom_flags(direct).open(path).ok()?;
+        // Some say so only when it comes to it.
+        let mut buffer = vec![0; 2 * BLOCK];
+        let skip = buffer.as_ptr().align_offset(BLOCK);
+        let read = file.read_at(&mut buffer[skip..skip + BLOCK], 0).ok()?;
+        (read == BLOCK).then_some(file)
     }
 }
 

@@ -53,23 +53,25 @@ pub(crate) mod disk;
 mod error;
 mod recover;
 mod segment;
+mod tail;
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use batch::Record;
-use disk::{Disk, write_all};
+use disk::Disk;
 pub(crate) use error::StoreError;
 pub(crate) use error::is_full;
 pub(crate) use recover::Cut;
 use recover::State;
 use segment::Segment;
 pub(crate) use segment::{Preparation, Prepared};
+use tail::Tail;
 
 /// Sizes.
 #[derive(Clone, Copy, Debug)]
@@ -110,8 +112,8 @@ pub(crate) struct Store {
     state: State,
     /// Oldest first; batches go to the last one. Empty until the first batch ever.
     segments: VecDeque<Segment>,
-    /// The file of the last segment.
-    file: Option<File>,
+    /// The end of the last segment.
+    end: Option<Tail>,
     /// The sequence number of the next batch (L2).
     sequence: u64,
     spare: Option<Prepared>,
@@ -144,11 +146,11 @@ impl Store {
             recover::repair(&*disk, (dir, &dir_handle), fault)?;
         }
         dir::remove_spares(&*disk, dir)?;
-        let file = match found.segments.back() {
+        let end = match found.segments.back() {
             None => None,
-            Some(Segment { path, .. }) => {
-                let file = OpenOptions::new().write(true).open(path);
-                Some(file.map_err(StoreError::io("open", path))?)
+            Some(Segment { path, tail, capacity, .. }) => {
+                let end = Tail::open(&*disk, path, *tail, *capacity);
+                Some(end.map_err(StoreError::io("open", path))?)
             }
         };
         let recovered = Recovered {
@@ -166,7 +168,7 @@ impl Store {
             lock,
             state: found.state,
             segments: found.segments,
-            file,
+            end,
             sequence: found.sequence,
             spare: None,
             spares: 0,
@@ -329,11 +331,10 @@ impl Store {
         }
         let mut bytes = Vec::with_capacity(size);
         batch::write(&mut bytes, self.sequence, records.iter());
-        let file = self.file.take().expect("open as long as there is a segment");
-        let Segment { path, tail, .. } = self.segments.back().expect("checked above");
-        let (path, tail) = (path.clone(), *tail);
-        let written = self.write_durably(&file, &path, &bytes, tail);
-        self.file = Some(file);
+        let mut end = self.end.take().expect("open as long as there is a segment");
+        let path = self.segments.back().expect("checked above").path.clone();
+        let written = self.write_durably(&mut end, &path, &bytes);
+        self.end = Some(end);
         written?;
         self.segments.back_mut().expect("checked above").tail += bytes.len() as u64;
         self.sequence += 1;
@@ -352,8 +353,8 @@ impl Store {
         let mut bytes = segment::header(first).to_vec();
         batch::write(&mut bytes, first, state.iter().chain(records));
 
-        let prepared = self.take_spare(bytes.len() as u64)?;
-        if let Err(error) = self.write_durably(&prepared.file, &prepared.path, &bytes, 0) {
+        let mut prepared = self.take_spare(bytes.len() as u64)?;
+        if let Err(error) = self.write_durably(&mut prepared.end, &prepared.path, &bytes) {
             if !self.poisoned {
                 self.adopt(prepared);
             }
@@ -366,7 +367,7 @@ impl Store {
         self.sync_dir()?;
         let (tail, capacity) = (bytes.len() as u64, prepared.capacity);
         self.segments.push_back(Segment { path, tail, capacity, highest: 0 });
-        self.file = Some(prepared.file);
+        self.end = Some(prepared.end);
         self.sequence += 1;
         // The one before may have been kept only because it was the last.
         self.delete_dead()
@@ -407,21 +408,17 @@ impl Store {
         })
     }
 
-    fn write_durably(
-        &mut self,
-        file: &File,
-        path: &Path,
-        bytes: &[u8],
-        offset: u64,
-    ) -> io::Result<()> {
-        write_all(&*self.disk, file, bytes, offset).map_err(|unfinished| {
+    fn write_durably(&mut self, end: &mut Tail, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        end.write(&*self.disk, bytes).map_err(|unfinished| {
             match is_full(&unfinished.error) && !unfinished.touched {
                 true => self.full_or(unfinished.error),
                 false => self.poison("write", path, unfinished.error),
             }
         })?;
-        let synced = self.disk.sync_data(file);
-        synced.map_err(|error| self.poison("fsync", path, error))
+        let synced = self.disk.sync_data(end.file());
+        synced.map_err(|error| self.poison("fsync", path, error))?;
+        end.move_on(bytes);
+        Ok(())
     }
 
     /// Deletes segments from the oldest on while nothing in them is needed (L4).

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use super::batch::{u32_at, u64_at};
 use super::disk::{Disk, write_all};
 use super::error::StoreError;
+use super::tail::Tail;
 
 const MAGIC: &[u8; 8] = b"KLATCHLG";
 const VERSION: u32 = 1;
@@ -77,7 +78,8 @@ pub(super) fn read_header(file: &Path, bytes: &[u8]) -> Result<Option<u64>, Stor
 
 /// A file of zeros, durable up to its name. What was there before is gone; after an error, too.
 pub(super) fn zeros(disk: &dyn Disk, path: &Path, length: u64) -> io::Result<File> {
-    let file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create(true).truncate(true).open(path)?;
     let filled = fill(disk, &file, 0..length).and_then(|()| disk.sync_data(&file));
     match filled {
         Ok(()) => Ok(file),
@@ -117,7 +119,7 @@ pub(crate) struct Preparation {
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(super) path: PathBuf,
-    pub(super) file: File,
+    pub(super) end: Tail,
     pub(super) capacity: u64,
 }
 
@@ -125,7 +127,8 @@ impl Preparation {
     /// Blocks while it writes and syncs as many bytes as a segment has.
     pub(crate) fn run(self) -> io::Result<Prepared> {
         let file = zeros(&*self.disk, &self.path, self.capacity)?;
-        Ok(Prepared { path: self.path, file, capacity: self.capacity })
+        let end = Tail::of_zeros(&*self.disk, &self.path, file, self.capacity);
+        Ok(Prepared { path: self.path, end, capacity: self.capacity })
     }
 }
 

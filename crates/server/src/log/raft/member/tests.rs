@@ -155,12 +155,13 @@ async fn die_half_way(hub: &Hub, heirs: &[usize]) -> Vec<One> {
     for address in &names[1..] {
         all.push(One::start(hub, address, &["one"]).await);
     }
+    let four_vote = |one: &One| matches!(&one.voters()[..], [all] if all.len() == 4);
+    eventually("four vote", || all.iter().all(four_vote)).await;
+    // What is done behind it says that it is acknowledged, too: there is one change at a time.
     for one in &mut all {
         one.submit();
         assert!(one.is_done(LONG).await);
     }
-    let four_vote = |one: &One| matches!(&one.voters()[..], [all] if all.len() == 4);
-    eventually("four vote", || all.iter().all(four_vote)).await;
     assert!(all[0].lead().leads(), "the first one leads as long as nothing happens");
     for (at, name) in names.iter().enumerate().skip(1) {
         hub.cut(name, "one");

@@ -21,9 +21,8 @@ pub(super) struct Platter(Mutex<State>);
 struct State {
     /// Calls until the power goes, if that was ordered.
     left: Option<u64>,
-    /// By inode: offset and length of what was written since the last sync of that file. The log writes over
-    /// zeros only, so losing it is writing zeros.
-    dirty: BTreeMap<u64, Vec<(u64, u64)>>,
+    /// By inode: what was written over since the last sync of that file, the newest last.
+    dirty: BTreeMap<u64, Vec<(u64, Vec<u8>)>>,
     /// A rename that the directory has not been synced for.
     renamed: Option<(PathBuf, PathBuf)>,
     /// Planted: it says that it has synced, but the last write of each file is not.
@@ -80,12 +79,14 @@ impl Platter {
         files.sort_unstable_by(|a, b| a.1.cmp(&b.1));
         for (inode, path) in files {
             let file = OpenOptions::new().write(true).open(&path).unwrap();
-            for (offset, length) in state.dirty.remove(&inode).unwrap_or_default() {
-                let mut at = offset;
-                while at < offset + length {
-                    let end = (at + 1).next_multiple_of(SECTOR).min(offset + length);
+            // From the newest on: so what was there before all of them is what is left in the end.
+            for (offset, before) in state.dirty.remove(&inode).unwrap_or_default().iter().rev() {
+                let (mut at, all) = (*offset, offset + before.len() as u64);
+                while at < all {
+                    let end = (at + 1).next_multiple_of(SECTOR).min(all);
                     if state.lies || random.percent(33) {
-                        file.write_all_at(&vec![0; (end - at) as usize], at).unwrap();
+                        let before = &before[(at - offset) as usize..(end - offset) as usize];
+                        file.write_all_at(before, at).unwrap();
                     }
                     at = end;
                 }
@@ -106,7 +107,9 @@ impl Disk for Platter {
             let inode = file.metadata()?.ino();
             // What was made ahead of time is zeros already.
             if bytes.iter().any(|byte| *byte != 0) {
-                state.dirty.entry(inode).or_default().push((offset, bytes.len() as u64));
+                let mut before = vec![0; bytes.len()];
+                file.read_exact_at(&mut before, offset)?;
+                state.dirty.entry(inode).or_default().push((offset, before));
             }
             Os.write_at(file, bytes, offset)
         })
@@ -119,8 +122,7 @@ impl Disk for Platter {
                 return Ok(());
             }
             let dirty = state.dirty.remove(&inode);
-            if let Some(last) = dirty.and_then(|dirty| dirty.last().copied()).filter(|_| state.lies)
-            {
+            if let Some(last) = dirty.and_then(|mut dirty| dirty.pop()).filter(|_| state.lies) {
                 state.dirty.insert(inode, vec![last]);
             }
             Ok(())

@@ -15,9 +15,8 @@ const SECTOR: usize = 512;
 struct Cached {
     /// Calls until the power goes.
     left: u64,
-    /// Inode, offset and length of what was written since the last sync of that file. The store
-    /// writes batches over zeros only (L6), so losing them is writing zeros.
-    dirty: Vec<(u64, u64, usize)>,
+    /// Inode, offset and what was there before of what was written since the last sync of that file.
+    dirty: Vec<(u64, u64, Vec<u8>)>,
     /// A rename that the directory has not been synced for.
     renamed: Option<(PathBuf, PathBuf)>,
 }
@@ -55,14 +54,12 @@ impl Power {
             let path = entry.unwrap().path();
             let file = OpenOptions::new().write(true).open(&path).unwrap();
             let inode = file.metadata().unwrap().ino();
-            for &(of, offset, length) in &cached.dirty {
-                let mut at = offset;
-                while of == inode && at < offset + length as u64 {
-                    let end = (at + 1).next_multiple_of(SECTOR as u64).min(offset + length as u64);
+            // From the newest on: so what was there before all of them is what is left in the end.
+            for (_, offset, before) in cached.dirty.iter().rev().filter(|(of, ..)| *of == inode) {
+                for sector in before.chunks(SECTOR).zip((*offset..).step_by(SECTOR)) {
                     if random.below(3) == 0 {
-                        file.write_all_at(&vec![0; (end - at) as usize], at).unwrap();
+                        file.write_all_at(sector.0, sector.1).unwrap();
                     }
-                    at = end;
                 }
             }
         }
@@ -73,7 +70,10 @@ impl Power {
 impl Disk for Power {
     fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<usize> {
         self.call(|cached| {
-            cached.dirty.push((file.metadata()?.ino(), offset, bytes.len()));
+            let mut before = vec![0; bytes.len()];
+            // A file that is being made is shorter.
+            let _ = file.read_at(&mut before, offset)?;
+            cached.dirty.push((file.metadata()?.ino(), offset, before));
             Os.write_at(file, bytes, offset)
         })
     }
