@@ -80,7 +80,11 @@ pub(super) fn read_header(file: &Path, bytes: &[u8]) -> Result<Option<u64>, Stor
 pub(super) fn zeros(disk: &dyn Disk, path: &Path, length: u64) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let file = options.read(true).write(true).create(true).truncate(true).open(path)?;
-    let filled = fill(disk, &file, 0..length).and_then(|()| disk.sync_data(&file));
+    // Each piece by itself: who syncs the log meanwhile waits behind one of them, not behind all.
+    let filled = (0..length).step_by(PIECE).try_for_each(|from| {
+        fill(disk, &file, from..length.min(from + PIECE as u64))?;
+        disk.sync_data(&file)
+    });
     match filled {
         Ok(()) => Ok(file),
         Err(error) => {
