@@ -261,6 +261,25 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn those_who_are_answered_together_go_together_again() {
+        let mut scene = scene_of(1, 2);
+        let first = tokio::spawn(scene.submit());
+        assert_eq!(scene.calls.recv().await, Some(1));
+        let twice = [(); 3].map(|()| {
+            let (gather, one) = (scene.gather.clone(), scene.submit());
+            tokio::spawn(async move {
+                let (job, answered) = oneshot::channel();
+                [one.await, gather.submit(job, answered).await]
+            })
+        });
+        scene.may.add_permits(3);
+        assert_eq!(first.await.unwrap(), Some(1));
+        for both in twice {
+            assert_eq!(both.await.unwrap(), [Some(3); 2]);
+        }
+    }
+
+    #[tokio::test]
     async fn it_is_done_also_if_nobody_waits_for_it() {
         let mut scene = scene();
         drop(scene.submit());
