@@ -119,9 +119,16 @@ enum Command {
 #[derive(Args, Debug)]
 struct Named {
     /// Its number, as `status` shows it.
+    #[arg(value_parser = number)]
     node: u64,
     #[command(flatten)]
     options: Options,
+}
+
+fn number(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| {
+        "a member is named by its number, the first column of `keylatch cluster status`".to_owned()
+    })
 }
 
 /// Have a node join that was started with `--join wait`.

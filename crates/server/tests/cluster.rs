@@ -454,23 +454,29 @@ fn a_node_that_lost_its_disk_is_another_node_and_one_with_locks_of_its_own_joins
     eventually("the old one is out", || visit.remove(was).ok());
     until_voters(&back, 3);
     assert!(back.client().say("LOCK k").starts_with("status=busy"));
-    // With locks of its own it does not join anybody.
-    let other = tempfile::tempdir().unwrap();
-    let alone = Running::with(|config| config.data = Some(other.path().into()));
-    token(&alone.client().ask("LOCK own"));
-    alone.stop();
-    let Err(error) = keylatch_server::Server::bind(Config {
-        data: Some(other.path().into()),
-        resp: Some("127.0.0.1:0".parse().unwrap()),
-        enqueue: None,
-        http: None,
-        peer: Some("127.0.0.1:0".parse().unwrap()),
-        join: vec![peer(&back).to_string()],
-        ..Config::default()
-    }) else {
-        panic!("its locks would be gone")
-    };
-    assert!(error.to_string().contains("locks of its own"), "{error}");
+    // With locks of its own it does not join anybody, and neither does who is a member elsewhere.
+    for (own, says) in [(None, "locks of its own"), (Some(()), "another cluster")] {
+        let other = tempfile::tempdir().unwrap();
+        let any = || "127.0.0.1:0".parse().unwrap();
+        let alone = Running::with(|config| {
+            config.data = Some(other.path().into());
+            config.peer = own.map(|()| any());
+        });
+        token(&alone.client().ask("LOCK own"));
+        alone.stop();
+        let Err(error) = keylatch_server::Server::bind(Config {
+            data: Some(other.path().into()),
+            resp: Some("127.0.0.1:0".parse().unwrap()),
+            enqueue: None,
+            http: None,
+            peer: Some(any()),
+            join: vec![peer(&back).to_string()],
+            ..Config::default()
+        }) else {
+            panic!("its locks would be gone, or be locks of their own")
+        };
+        assert!(error.to_string().contains(says), "{error}");
+    }
 }
 
 /// A certificate for loopback, and the authority that signed it.

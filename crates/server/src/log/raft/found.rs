@@ -24,9 +24,8 @@ use crate::log::store::{Options, Store};
 
 /// It is there while the others are being written. A server does not start with it.
 const UNFINISHED: &str = "unfinished";
-/// Tokens of a restored cluster begin at least so far behind the last one of the backup: the cluster may have
-/// given others since. The clock in microseconds is usually farther, and nobody can have given so many; this is
-/// for a clock that is wrong. It is what a hundred thousand grants a second take eight days for.
+/// For a clock that is behind the last token of a backup, and so wrong: tokens begin so far behind that one, because
+/// the cluster may have given others since. It is what a hundred thousand grants a second take eight days for.
 const TOKENS: u64 = 1 << 36;
 /// How long whoever waited has to come back, as after any restart.
 const GRACE_MS: u64 = 10_000;
@@ -41,7 +40,7 @@ pub(crate) fn init(dir: &Path) -> Result<Founded, BackupError> {
 pub(crate) fn restore(file: &Path, dir: &Path) -> Result<(Backup, Founded), BackupError> {
     let (backup, mut table) = backup::read(file)?;
     let now = table.now();
-    let floor = backup.token.saturating_add(TOKENS).max(microseconds());
+    let floor = first_token(backup.token, microseconds());
     for command in [
         Command::TokenFloor(floor),
         // None of their connections is there.
@@ -54,6 +53,12 @@ pub(crate) fn restore(file: &Path, dir: &Path) -> Result<(Backup, Founded), Back
     let leader_id = LeaderId { term: backup.term, node_id: 0 };
     let founded = found(dir, &table, LogId { leader_id, index: backup.index })?;
     Ok((backup, founded))
+}
+
+/// Nobody gives a million tokens a second, so none is as large as the time in microseconds when it is given. With that
+/// as the first one they grow from one restore to the next, also of one backup twice.
+fn first_token(last: u64, microseconds: u64) -> u64 {
+    if microseconds > last { microseconds } else { last.saturating_add(TOKENS) }
 }
 
 fn microseconds() -> u64 {
@@ -129,5 +134,22 @@ pub(super) fn check(dir: &Path) -> Result<(), super::NodeError> {
     match dir.join(UNFINISHED).exists() {
         true => Err(super::NodeError::Unfinished(dir.into())),
         false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_grow_from_one_restore_to_the_next() {
+        let (hour, last) = (3_600_000_000, 1_795_000_000_000_000);
+        // Twice of one backup; the first one has given some meanwhile.
+        let one = first_token(last, last + hour);
+        assert!(one > last && first_token(last, last + 2 * hour) > one + hour / 2);
+        // Of a backup of what was restored.
+        assert!(first_token(one + 1_000, last + 2 * hour) > one + 1_000);
+        // By a clock that is wrong.
+        assert_eq!(first_token(last, last - hour), last + TOKENS);
     }
 }

@@ -19,6 +19,8 @@ use crate::log::channel::{Channel, Hello};
 pub(super) const VISITOR: Hello = Hello { cluster: 0, from: 0, to: 0 };
 /// How long a node looks for the cluster it is to join.
 const LOOK: Duration = Duration::from_secs(30);
+/// How long somebody is waited for who need not be there.
+const GLANCE: Duration = Duration::from_secs(1);
 /// How long an answer may take.
 const WITHIN: Duration = Duration::from_secs(5);
 /// How long it may take until there is a leader, when all members are started.
@@ -52,6 +54,24 @@ pub(crate) async fn find_cluster(
         }
         tokio::time::sleep(PAUSE).await;
     }
+}
+
+/// Which of these addresses is of another cluster than this one, if the first of them that answers is.
+pub(crate) async fn another_cluster<'a>(
+    channel: &dyn Channel,
+    addresses: &'a [String],
+    cluster: u128,
+) -> Option<&'a String> {
+    for address in addresses {
+        let connected = tokio::time::timeout(GLANCE, channel.connect(address, VISITOR)).await;
+        match connected {
+            Ok(Ok((_, welcome))) if welcome.cluster == cluster => return None,
+            Ok(Ok((_, welcome))) if welcome.cluster != 0 => return Some(address),
+            // It will be asked again.
+            _ => {}
+        }
+    }
+    None
 }
 
 /// What was said of whom, so that it is not said all the time.

@@ -440,7 +440,31 @@ impl Lead {
         if self.raft.voter_ids().count() == 1 {
             return Led::Refused("it is the last one: stop it instead".into());
         }
+        if let Err((answer, left)) = self.would_do_without(node).await {
+            return Led::Refused(format!(
+                "of the {left} members that would be left, {answer} answer, and that is no majority: nothing would be \
+                 granted any more. Take out one that does not answer first, or start it"
+            ));
+        }
         self.change(ChangeMembers::RemoveVoters(nodes), false).await
+    }
+
+    /// Whether most of those who would vote without this one answer; else how many do, and of how many. A new leader
+    /// may have heard nobody yet.
+    async fn would_do_without(&self, node: u64) -> Result<(), (usize, usize)> {
+        let until = Instant::now() + ALIVE;
+        loop {
+            let left: BTreeSet<u64> = self.raft.voter_ids().filter(|one| *one != node).collect();
+            let answers = |one: &&u64| **one == self.me() || self.hears(**one);
+            let answer = left.iter().filter(answers).count();
+            if 2 * answer > left.len() {
+                return Ok(());
+            }
+            if Instant::now() >= until {
+                return Err((answer, left.len()));
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 
     /// Another one leads, and takes this node out. Raft would let a leader go on that is no member any more, and

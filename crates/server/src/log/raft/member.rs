@@ -148,6 +148,9 @@ impl Running {
             None if !is_new => return Err(NodeError::OwnData(dir)),
             None => Identity::new(join::find_cluster(&*channel, &join).await?),
         };
+        if let Some(address) = join::another_cluster(&*channel, &join, identity.cluster).await {
+            return Err(NodeError::AnotherCluster(dir, address.clone()));
+        }
         let identity = identity.begin(&dir)?;
         let peers = Arc::new(Peers::new(identity, channel));
         let clock = Clock::new(machine.table().lock().now());

@@ -47,6 +47,12 @@ pub enum NodeError {
          without --join", .0.display()
     )]
     OwnData(PathBuf),
+    /// It is a member already, and not of the one that it was told to join.
+    #[error(
+        "{} is of a node of another cluster than the one at {}, perhaps of one of its own because it was \
+         started without --join before: give an empty directory, or the members of its own cluster", .0.display(), .1
+    )]
+    AnotherCluster(PathBuf, String),
     /// It cannot join anybody.
     #[error("there is no cluster to join: {0}")]
     NobodyToJoin(String),

@@ -230,6 +230,26 @@ async fn a_member_moves_only_once_it_has_left_where_it_was() {
     assert_eq!(there.map(|node| &*node.addr), Some("elsewhere"));
 }
 
+/// Two of three are left, and of those one would be: nothing could be granted, and nothing changed back.
+#[tokio::test(start_paused = true)]
+async fn nobody_is_taken_out_if_most_of_those_left_do_not_answer() {
+    let hub = Hub::default();
+    let mut all = vec![One::start(&hub, "one", &[]).await];
+    for address in ["two", "three"] {
+        all.push(One::start(&hub, address, &["one"]).await);
+    }
+    eventually("three vote", || matches!(&all[0].voters()[..], [all] if all.len() == 3)).await;
+    let (lead, two, three) = (Arc::clone(all[0].lead()), all[1].node(), all[2].node());
+    all[2].kill(&hub, "three", &["one", "two"]);
+    eventually("it is silent", || !lead.hears(three)).await;
+    let led = lead.remove(two).await;
+    assert!(matches!(&led, Led::Refused(why) if why.contains("no majority")), "{led:?}");
+    all[0].submit();
+    assert!(all[0].is_done(LONG).await, "it goes on");
+    assert_eq!(lead.remove(three).await, Led::Done);
+    assert_eq!(lead.remove(two).await, Led::Done, "now that one does");
+}
+
 /// Nobody would lead until the others have lost their patience.
 #[tokio::test(start_paused = true)]
 async fn nobody_hands_over_to_one_who_does_not_answer() {
