@@ -125,7 +125,7 @@ pub(crate) async fn announce(lead: Arc<Lead>, join: Vec<String>, desk: Arc<Desk>
             match ask(channel, &address, &request, message::read_led).await {
                 Ok(Led::Removed) => return desk.tell(Told::Failed(NodeError::Removed)),
                 Ok(Led::Refused(why)) | Err(why) if said.is_due(&address) => {
-                    tracing::warn!(address, why, "not in the cluster yet");
+                    tracing::warn!(address, why, "{}", lacks(&lead));
                 }
                 // Where that is, members know.
                 Ok(Led::NotLeader(Some(leader))) => {
@@ -136,13 +136,22 @@ pub(crate) async fn announce(lead: Arc<Lead>, join: Vec<String>, desk: Arc<Desk>
                     found.for_each(|member| left.push_front(member.address));
                 }
                 Ok(Led::NotLeader(None)) if said.is_due(&address) => {
-                    tracing::warn!(address, "not in the cluster yet: no leader is known there");
+                    tracing::warn!(address, "{}: none is known there", lacks(&lead));
                 }
                 Ok(Led::Done | Led::Short | Led::Index(_)) => break,
                 Ok(_) | Err(_) => {}
             }
         }
         tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// What a node lacks that asks.
+fn lacks(lead: &Lead) -> &'static str {
+    let me = lead.peers.identity.node;
+    match lead.raft.voter_ids().any(|voter| voter == me) {
+        true => "this member looks for a leader",
+        false => "not in the cluster yet, and looks for its leader",
     }
 }
 

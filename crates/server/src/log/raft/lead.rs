@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use keylatch_table::{Answer, Command, Query, Settings, Table};
 use openraft::async_runtime::watch::WatchReceiver;
-use openraft::errors::{ClientWriteError, RaftError};
+use openraft::errors::{ChangeMembershipError, ClientWriteError, RaftError};
 use openraft::raft::ReadPolicy;
 use openraft::{BasicNode, ChangeMembers, Instant as _, ServerState};
 use parking_lot::Mutex;
@@ -26,7 +26,7 @@ use super::message::{self, Led, Request};
 use super::outside::of_this_node;
 use super::peers::Peers;
 use super::storage::Log;
-use super::types::{Changes, Raft, Source, Stamp, Vote};
+use super::types::{Changes, Raft, Source, Stamp, Types, Vote};
 use crate::clock::{Clock, wall};
 
 /// A member that has not answered for so long is gone, as far as those who wait there are concerned: they
@@ -415,7 +415,7 @@ impl Lead {
         let learner = self.raft.add_learner(node, BasicNode { addr: address }, true).await;
         let voter = match learner {
             Ok(_) => self.change(ChangeMembers::AddVoterIds(BTreeSet::from([node])), true).await,
-            Err(error) => Led::Refused(error.to_string()),
+            Err(error) => not_changed(error),
         };
         match voter {
             Led::Done => tracing::info!(node, "a node has joined"),
@@ -496,10 +496,7 @@ impl Lead {
         match self.raft.change_membership(change, retain).await {
             Ok(_) if self.log.is_full() => Led::Short,
             Ok(_) => Led::Done,
-            Err(RaftError::APIError(
-                ClientWriteError::ForwardToLeader(to) | ClientWriteError::LogEntryDiscarded(to),
-            )) => Led::NotLeader(to.leader_id),
-            Err(error) => Led::Refused(error.to_string()),
+            Err(error) => not_changed(error),
         }
     }
 
@@ -553,5 +550,19 @@ impl Lead {
             let outcome = self.hand_over_to(node).await;
             tracing::info!(node, ?outcome, "leadership was handed over, because this node stops");
         }
+    }
+}
+
+/// Why the members are as they were.
+fn not_changed(error: RaftError<Types, ClientWriteError<Types>>) -> Led {
+    use ChangeMembershipError::InProgress;
+    match error {
+        RaftError::APIError(
+            ClientWriteError::ForwardToLeader(to) | ClientWriteError::LogEntryDiscarded(to),
+        ) => Led::NotLeader(to.leader_id),
+        RaftError::APIError(ClientWriteError::ChangeMembershipError(InProgress(_))) => {
+            Led::Refused("another change of the members is under way: wait for its end".into())
+        }
+        error => Led::Refused(error.to_string()),
     }
 }

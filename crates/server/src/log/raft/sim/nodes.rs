@@ -147,6 +147,9 @@ async fn boot(
         Ok(Err(error @ NodeError::NobodyToJoin(_))) => {
             return note!(world, "{name} does not start: {error}");
         }
+        Ok(Err(error)) if process.is_dead() => {
+            return note!(world, "{name} has no power: {error}");
+        }
         Ok(Err(error)) => {
             note!(world, "{name} cannot start: {error}");
             return world.judge.lock().find(format!("{name} cannot start: {error}"));
