@@ -57,7 +57,8 @@ pub(crate) struct Serve {
     #[command(flatten)]
     peer_tls: PeerTls,
     /// Join the cluster that one of these peer addresses belongs to; `wait` waits until `keylatch cluster add`
-    /// names one. A member ignores it.
+    /// names one. A member ignores it, unless it
+    /// names another cluster.
     #[arg(long, value_name = "HOST:PORT,..", value_delimiter = ',', env = "KEYLATCH_JOIN")]
     join: Vec<String>,
     /// Keep everything in memory: a restart forgets all locks.

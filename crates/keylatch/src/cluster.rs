@@ -102,7 +102,8 @@ impl Builder {
     }
 
     /// Peer addresses of members of the cluster to join; one that answers is enough. Without any, a new data
-    /// folder is the first member of a new cluster. A node that is a member already ignores them.
+    /// folder is the first member of a new cluster. A node that is a member already ignores them, unless
+    /// they are of another cluster.
     pub fn join<A: Into<String>>(mut self, addresses: impl IntoIterator<Item = A>) -> Builder {
         self.join = addresses.into_iter().map(Into::into).collect();
         self

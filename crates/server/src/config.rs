@@ -33,7 +33,7 @@ pub struct Config {
     /// is off.
     pub peer_tls: Option<TlsFiles>,
     /// Peer addresses of members of a cluster to join, or the word `wait`: then it is told later. A node that is a
-    /// member already ignores them.
+    /// member already ignores them, unless they are of another cluster.
     pub join: Vec<String>,
     /// How long a request waits for a leader, unless it says that it waits longer.
     pub leader_wait: Duration,

@@ -42,12 +42,6 @@ fn a_cluster_keeps_its_promises_whatever_happens() {
     assert!(seeds().count() < 20 || few.min(all.detached) > 5, "too little happens: {all:?}");
 }
 
-/// Joint members of which the second step was never made: the leader had just come back from a pause.
-#[test]
-fn a_change_that_was_only_begun_is_ended() {
-    assert_eq!(run(32_389, Plant::Nothing).wrong, None);
-}
-
 #[test]
 fn a_seed_gives_the_same_trace_again() {
     for seed in 100..102 {
