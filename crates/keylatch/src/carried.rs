@@ -71,6 +71,11 @@ impl<T: Send + 'static> Carried<T> {
         }
     }
 
+    /// From now on it does not rest on whoever waits for it.
+    pub(crate) fn push(&self) {
+        self.0.push();
+    }
+
     fn is_away(&self) -> bool {
         matches!(*self.0.state.lock(), State::Away(_))
     }

@@ -31,7 +31,15 @@ impl Moment {
     /// A lease that ends then, as its holder sees it: a hundredth earlier, because clocks may differ a little, and a
     /// millisecond, because whoever keeps it may count in whole ones.
     pub(crate) fn with_care(self) -> Moment {
-        Moment::now().after(self.left().mul_f64(0.99).saturating_sub(Duration::from_millis(1)))
+        let now = Moment::now();
+        let left = self.0.saturating_sub(now.0);
+        now.after(left.saturating_sub(left / 100 + Duration::from_millis(1)))
+    }
+
+    /// When the first of so many equal parts of the time until then is over.
+    pub(crate) fn in_parts(self, parts: u32) -> Moment {
+        let now = Moment::now();
+        now.after(self.0.saturating_sub(now.0) / parts)
     }
 
     /// How long until then; zero if it has passed.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use keylatch_table::{Cause, Loss as TableLoss, RequestId, Text};
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use crate::clock::Moment;
 use crate::error::PromoteError;
@@ -84,7 +84,9 @@ pub(crate) struct Hold {
     pub(crate) unanswered: Mutex<Option<Moment>>,
     /// The last answer to a renewal was a refusal: somebody was reached.
     pub(crate) refused: AtomicBool,
-    lost: watch::Sender<Option<Lost>>,
+    lost: Mutex<Option<Lost>>,
+    /// Told when it is. Most locks are never lost, and few of them are watched: this costs next to nothing then.
+    losing: Notify,
 }
 
 impl Hold {
@@ -98,7 +100,8 @@ impl Hold {
             longest: None,
             unanswered: Mutex::new(None),
             refused: AtomicBool::new(false),
-            lost: watch::Sender::new(None),
+            lost: Mutex::new(None),
+            losing: Notify::new(),
         };
         hold.granted(granted);
         hold
@@ -137,17 +140,23 @@ impl Hold {
     }
 
     pub(crate) fn lose(&self, lost: Lost) {
-        self.lost.send_if_modified(|present| {
-            let first = present.is_none();
-            if first {
-                *present = Some(lost);
-            }
-            first
-        });
+        self.lost.lock().get_or_insert(lost);
+        self.losing.notify_waiters();
     }
 
     pub(crate) fn is_lost(&self) -> Option<Lost> {
-        self.lost.borrow().clone()
+        self.lost.lock().clone()
+    }
+
+    async fn lost(&self) -> Lost {
+        loop {
+            // Before it is looked: what is told from here on is heard.
+            let losing = self.losing.notified();
+            if let Some(lost) = self.is_lost() {
+                return lost;
+            }
+            losing.await;
+        }
     }
 }
 
@@ -184,9 +193,7 @@ impl Guard {
 
     /// Resolves when the lock is lost. Cancel safe.
     pub async fn lost(&self) -> Lost {
-        let mut lost = self.hold.lost.subscribe();
-        let found = lost.wait_for(Option::is_some).await;
-        found.expect("the guard keeps the sender").clone().expect("waited for")
+        self.hold.lost().await
     }
 
     /// Turns an optimistic lock, or a shared one that nobody shares, into a cumulative one, under a

@@ -23,7 +23,7 @@ pub(crate) struct Keeper {
 
 #[derive(Default)]
 struct Held {
-    kept: HashMap<RequestId, Kept>,
+    kept: HashMap<RequestId, Kept, foldhash::fast::RandomState>,
     /// When it is looked at all of them next; nothing before the first time. Most locks are released long before,
     /// and waking the task for each would cost more than the lock.
     looks: Option<Moment>,
@@ -45,7 +45,8 @@ const IDLE: Duration = Duration::from_secs(1);
 impl Keeper {
     pub(crate) fn keep(&self, hold: &Arc<Hold>) {
         let renew = renewal(hold);
-        let first = [*hold.ends.lock(), renew].into_iter().flatten().min();
+        // It is renewed before it ends.
+        let first = renew.or_else(|| *hold.ends.lock());
         let mut held = self.held.lock();
         held.kept.insert(hold.id.clone(), Kept { hold: Arc::clone(hold), renew });
         let late = |first: Moment| held.looks.is_none_or(|looks| first < looks);
@@ -113,7 +114,7 @@ impl Keeper {
 
 fn renewal(hold: &Hold) -> Option<Moment> {
     let ends = (*hold.ends.lock())?;
-    hold.renews.then(|| Moment::now().after(ends.left() / PART))
+    hold.renews.then(|| ends.in_parts(PART))
 }
 
 /// Runs as long as somebody uses the locks.

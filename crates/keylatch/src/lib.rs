@@ -45,6 +45,7 @@ mod keeper;
 mod key;
 mod locks;
 pub mod place;
+mod releasing;
 mod strategy;
 mod tasks;
 

@@ -1,23 +1,21 @@
 //! The locks behind a URL.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use keylatch_table::{Entry, LocksQuery, PoolCounts, RequestId, Text};
-use parking_lot::Mutex;
-use slab::Slab;
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 
 use crate::ask::{Ask, ms};
 use crate::capabilities::Capabilities;
-use crate::carried::{Carried, Push};
 use crate::clock::Moment;
 use crate::error::{ConnectError, ListError, PromoteError, RenewError, RunError};
 use crate::event::Watch;
 use crate::guard::{Hold, Released};
 use crate::keeper::{self, Keeper};
 use crate::key::IntoKey;
+use crate::releasing::{Counted, Releasing};
 use crate::strategy::{self, Loss, Opened, Pending, Renewed, Strategy, TaskStrategy};
 use crate::tasks::{Later, Tasks};
 
@@ -38,34 +36,6 @@ pub(crate) struct Inner {
     /// Where strategies do their work. A guard may be dropped anywhere: in another runtime, in a
     /// thread without one, or after the runtime has ended (then nothing is done any more).
     pub(crate) runtime: Handle,
-}
-
-/// Releases that have no answer yet.
-#[derive(Default)]
-struct Releasing {
-    /// Those that rest on whoever waits for them can be pushed.
-    open: Mutex<Slab<Option<Weak<dyn Push>>>>,
-    done: Notify,
-}
-
-/// One of them, until it is dropped: a runtime that ends drops what it has not done.
-struct Counted {
-    releasing: Arc<Releasing>,
-    number: usize,
-}
-
-impl Counted {
-    fn new(releasing: &Arc<Releasing>) -> Counted {
-        let number = releasing.open.lock().insert(None);
-        Counted { releasing: Arc::clone(releasing), number }
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.releasing.open.lock().remove(self.number);
-        self.releasing.done.notify_waiters();
-    }
 }
 
 impl Locks {
@@ -213,17 +183,7 @@ impl Locks {
     /// Waits until every release so far has been answered. Dropped guards release in the background,
     /// so a program calls this before it ends.
     pub async fn close(&self) {
-        let releasing = &self.0.releasing;
-        loop {
-            let done = releasing.done.notified();
-            let open: Vec<Option<Weak<dyn Push>>> =
-                releasing.open.lock().iter().map(|(_, open)| open.clone()).collect();
-            if open.is_empty() {
-                return;
-            }
-            open.iter().flatten().filter_map(Weak::upgrade).for_each(|open| open.push());
-            done.await;
-        }
+        self.0.releasing.close(|| self.0.submit(|strategy| strategy.hurry())).await;
     }
 }
 
@@ -258,17 +218,6 @@ impl Inner {
     /// Ends a request, held or waiting.
     pub(crate) fn end(&self, id: &RequestId) -> Pending<Released> {
         let counted = Counted::new(&self.releasing);
-        let number = counted.number;
-        let released = self.submit(|strategy| strategy.release(id));
-        let work = Carried::new(
-            &self.runtime,
-            Box::pin(async move {
-                let released = released.await;
-                drop(counted);
-                released
-            }),
-        );
-        self.releasing.open.lock()[number] = Some(work.pusher());
-        Box::pin(async move { work.await.unwrap_or(Released::Unknown) })
+        self.submit(|strategy| strategy.release(id, counted))
     }
 }

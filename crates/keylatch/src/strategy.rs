@@ -19,6 +19,7 @@ use crate::clock::Moment;
 use crate::error::{ConnectError, ListError, LockError, PromoteError, TaskError};
 use crate::event::Event;
 use crate::guard::{Lost, Released};
+use crate::releasing::Counted;
 use crate::tasks::Task;
 
 /// What comes of something that was submitted. It goes on also if this is dropped.
@@ -49,8 +50,10 @@ pub(crate) type Loss = (RequestId, Lost);
 pub(crate) trait Strategy: Send + Sync {
     /// A lock. A future that is dropped says nothing; whoever drops it releases the id.
     fn acquire(&self, ask: Acquire) -> Pending<Result<Granted, LockError>>;
-    /// Ends what is held or waited for.
-    fn release(&self, id: &RequestId) -> Pending<Released>;
+    /// Ends what is held or waited for. Counted until that has come to its end.
+    fn release(&self, id: &RequestId, counted: Counted) -> Pending<Released>;
+    /// Releases go on, also those that rest on somebody who waits for them.
+    fn hurry(&self) {}
     /// Leases anew: for so long, or as first asked for. `None` if that could not be found out.
     fn renew(&self, id: &RequestId, lease_ms: Option<u64>) -> Pending<Option<Renewed>>;
     fn promote(&self, id: &RequestId) -> Pending<Result<Granted, PromoteError>>;

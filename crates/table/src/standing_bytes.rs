@@ -7,7 +7,8 @@ use crate::standing::{Standing, StandingPart, StandingWait};
 impl Standing {
     /// As bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let mut to = Writer::default();
+        // Most fit into this.
+        let mut to = Writer { bytes: Vec::with_capacity(128) };
         to.id(&self.id);
         for number in [self.seq, self.token, self.since] {
             to.u64(number);

@@ -19,6 +19,7 @@ use crate::clock::Moment;
 use crate::error::{ListError, LockError, PromoteError};
 use crate::event::Watchers;
 use crate::guard::{Lost, Released};
+use crate::releasing::Counted;
 
 type Outcome = Result<Grant, LockError>;
 
@@ -159,7 +160,7 @@ impl Strategy for Memory {
         })
     }
 
-    fn release(&self, id: &RequestId) -> Pending<Released> {
+    fn release(&self, id: &RequestId, _counted: Counted) -> Pending<Released> {
         let reply = self.0.apply(Command::Release(Target::Id(id.clone())));
         ready(match reply {
             Reply::Released => Released::Released,

@@ -6,7 +6,8 @@
 //! - `store`: what a store has to do.
 //! - `format`: heads and waiters as bytes.
 //! - `decide`: from what was read to what is to be written.
-//! - `driver`: the strategy: lets the table decide, writes, waits. `watcher`: looks after all of it.
+//! - `driver`: the strategy: what is asked takes its turn, and waits. `act`: lets the table decide, and writes. `alone`:
+//!   the same where nobody else is, in one step. `watcher`: looks after all of it.
 //! - `known`: what is known of names without asking. `mine`: what this process has asked for.
 //! - `relay`: what goes from one request of a process to the next one, before it is written.
 //! - `line`: requests of one process on one name keep their order, and go to the store together.
@@ -16,6 +17,7 @@
 //! - `sqlite`: one file, several processes. `redis`: a Redis, one script a change. `etcd`: an etcd, one
 //!   transaction a change, and its leases. `postgres`: a PostgreSQL, one call for some changes.
 
+mod act;
 mod alone;
 #[cfg(test)]
 mod contract;

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use keylatch_table::{Acquire, Entry, LocksQuery, RequestId};
 use keylatch_wire::{Lock, Protocol, Value, Writer};
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{Granted, Loss, Pending, Renewed, Strategy};
@@ -23,6 +24,7 @@ use crate::clock::Moment;
 use crate::error::{ConnectError, ListError, LockError, PromoteError};
 use crate::event::Event;
 use crate::guard::Released;
+use crate::releasing::Counted;
 use link::{Link, Submitted};
 pub(crate) use way::Way;
 
@@ -114,17 +116,18 @@ impl Strategy for Server {
         })
     }
 
-    fn release(&self, id: &RequestId) -> Pending<Released> {
+    fn release(&self, id: &RequestId, counted: Counted) -> Pending<Released> {
         let (send, receiver) = oneshot::channel();
         let bytes = encode(&["UNLOCK", &id.to_string()]);
         drop(self.submit.send(Submitted::Release(id.clone(), bytes, send)));
-        Box::pin(async move {
+        let released = async move {
             match answer(receiver).await {
                 Ok(Value::Integer(1)) => Released::Released,
                 Ok(Value::Integer(_)) => Released::NotHeld,
                 _ => Released::Unknown,
             }
-        })
+        };
+        counted.carry(&Handle::current(), Box::pin(released))
     }
 
     fn renew(&self, id: &RequestId, lease_ms: Option<u64>) -> Pending<Option<Renewed>> {

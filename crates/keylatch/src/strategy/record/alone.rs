@@ -1,102 +1,183 @@
-//! A lock where nobody is, and its release: most of what there is, done without looking at more than that. Whatever
-//! is otherwise is left to [`super::decide`].
+//! A lock where nobody is, and its release: most of what there is. It goes to the store at once, as a change that says
+//! no more than that, and whoever learns what came of it ends it. Whatever is otherwise is left to [`super::decide`].
 
-use keylatch_table::{Acquire, Command, Counters, Grant, Reply, RequestId, Table, Target};
+use std::sync::Arc;
+
+use keylatch_table::{Acquire, Command, Counters, Grant, Reply, Table, Target};
+use tokio::sync::oneshot;
 
 use super::decide;
-use super::driver::{Acted, Failure, Shared, real};
+use super::driver::{Acted, Asker, Books, Entered, Job, Shared, real};
 use super::format::{FRESH, Holders};
-use super::known::Known;
-use super::store::{Change, Committed, Expect, Name, NameChange, Store, View, Write};
+use super::line::Batch;
+use super::mine::State;
+use super::store::{Landed, Name, Plain, Put, Store, StoreError};
+use crate::carried::Carried;
 use crate::clock::Moment;
-
-/// What came of a try.
-pub(super) enum Tried {
-    /// It is not as simple as that, and nothing was tried.
-    Not,
-    Done(Acted),
-    /// It was otherwise, as this was sent; and how it is.
-    Otherwise(View, Moment),
-}
+use crate::releasing::Counted;
 
 /// The rules, which say what happens where nobody is.
 pub(super) fn rules() -> Table {
     Table::new(decide::settings(), 0, 0)
 }
 
-/// The request takes the name: what is to be written, its head among that, and its grant.
-fn takes(rules: &Table, name: &Name, ask: &Acquire) -> Option<(Change, Vec<u8>, Grant)> {
+/// The request takes the name: its head, and its grant.
+fn takes(rules: &Table, ask: &Acquire) -> Option<(Put, Grant)> {
     let counters = Counters { now: 0, token: FRESH, seq: FRESH };
     let (standing, grant) = rules.alone(counters, ask)?;
     let holders = Holders { standings: vec![standing], notes: Vec::new() };
-    let put = decide::put(&holders, &[], 0);
-    let bytes = put.bytes.clone();
-    Some((change(name, Expect::Absent, Write::Put(put)), bytes, grant))
+    Some((decide::put(holders, &[], 0), grant))
 }
 
-/// The request leaves the name, where it is alone.
-fn leaves(known: &Known, name: &Name, id: &RequestId) -> Option<Change> {
-    let version = known.alone(name, id)?;
-    Some(change(name, Expect::Version(version), Write::Delete))
+/// A plain change, and what it grants.
+pub(super) type Simple = (Plain, Option<Grant>);
+
+/// What a lock would be where nobody is, worked out beforehand.
+pub(super) type Prepared = (Put, Grant);
+
+/// If this is one lock where nobody is known to be, or the release of one that is there alone.
+pub(super) fn simple(
+    books: &mut Books,
+    names: &[Name],
+    command: &Command,
+    prepared: Option<Prepared>,
+) -> Option<Simple> {
+    let Books { mine, known, .. } = books;
+    let [name] = names else { return None };
+    if mine.relays.is_at(name) {
+        return None;
+    }
+    match command {
+        Command::Acquire(ask) if !mine.is_waiting(&ask.id) && !known.has(name) => {
+            prepared.map(|(put, grant)| (Plain::Take(put), Some(grant)))
+        }
+        Command::Release(Target::Id(id)) => {
+            let version = known.alone(name, id)?;
+            mine.relays.is_given_up(id).then_some((Plain::Leave(version), None))
+        }
+        _ => None,
+    }
 }
 
-fn change(name: &Name, expect: Expect, head: Write) -> Change {
-    let (last_seq, remove) = (Some(0), Vec::new());
-    let one = NameChange { expect, last_seq, head, remove, tell: false, own_up_to: None };
-    Change::of(name.clone(), one)
+/// A lock, or a release, that is at work in its line and still to be sent.
+pub(super) struct Sending {
+    name: Name,
+    number: u64,
+    command: Command,
+    counted: Option<Counted>,
+    simple: Simple,
+}
+
+/// A job that is at work as a plain change.
+struct Under<S> {
+    shared: Arc<Shared<S>>,
+    name: Name,
+    number: u64,
+    job: Job,
+    grant: Option<Grant>,
+    /// When it was sent.
+    since: Moment,
 }
 
 impl<S: Store> Shared<S> {
-    /// If this is one lock where nobody is known to be, or the release of one that is there alone.
-    pub(super) async fn act_alone(
-        &self,
-        names: &[Name],
-        commands: &[Command],
-    ) -> Result<Tried, Failure> {
-        let ([name], [command]) = (names, commands) else { return Ok(Tried::Not) };
+    pub(super) fn prepare(&self, names: &[Name], command: &Command) -> Option<Prepared> {
         match command {
-            Command::Acquire(ask) => self.take(name, ask).await,
-            Command::Release(Target::Id(id)) => self.leave(name, id).await,
-            _ => Ok(Tried::Not),
+            Command::Acquire(ask) if names.len() == 1 => takes(&self.rules, ask),
+            _ => None,
         }
     }
 
-    async fn take(&self, name: &Name, ask: &Acquire) -> Result<Tried, Failure> {
-        let is_new = {
-            let mine = self.mine.lock();
-            !mine.relays.is_at(name) && !mine.is_waiting(&ask.id)
-        };
-        if !is_new || self.known.lock().has(name) {
-            return Ok(Tried::Not);
-        }
-        let Some((change, bytes, grant)) = takes(&self.rules, name, ask) else {
-            return Ok(Tried::Not);
-        };
-        let since = Moment::now();
-        let done = match self.store.commit(change).await? {
-            Committed::Done(done) => done,
-            Committed::Mismatch(view) => return Ok(Tried::Otherwise(view, since)),
-        };
-        // Unless it was given up meanwhile.
-        let wanted = self.mine.lock().has(name);
-        let holder = wanted.then(|| (ask.id.clone(), grant.lease_ms, bytes));
-        self.known.lock().took(name, holder, &done);
-        Ok(Tried::Done(Acted::at(Reply::Granted(real(&grant, done.version)), since)))
-    }
-
-    async fn leave(&self, name: &Name, id: &RequestId) -> Result<Tried, Failure> {
-        if self.mine.lock().relays.is_at(name) {
-            return Ok(Tried::Not);
-        }
-        let change = leaves(&self.known.lock(), name, id);
-        let Some(change) = change else { return Ok(Tried::Not) };
-        let since = Moment::now();
-        match self.store.commit(change).await? {
-            Committed::Done(done) => {
-                self.known.lock().took(name, None, &done);
-                Ok(Tried::Done(Acted::at(Reply::Released, since)))
+    /// A lock, or a release, takes its place in the line. If it is as simple as that, it is to be sent at once.
+    pub(super) fn enter_at_once(
+        self: &Arc<Self>,
+        books: &mut Books,
+        names: Vec<Name>,
+        command: Command,
+        counted: Option<Counted>,
+        prepared: Option<Prepared>,
+    ) -> Result<Sending, Entered> {
+        let is_free = books.line.is_free(&names);
+        match is_free.then(|| simple(books, &names, &command, prepared)).flatten() {
+            Some(simple) => {
+                let (name, number) = books.line.enter_at_work(names);
+                Ok(Sending { name, number, command, counted, simple })
             }
-            Committed::Mismatch(view) => Ok(Tried::Otherwise(view, since)),
+            None => Err(self.enter_in(books, names, Some(command), counted)),
         }
+    }
+
+    /// Sends it, if it is to be. Not while the books are open: it takes a while.
+    pub(super) fn sent(self: &Arc<Self>, sending: Result<Sending, Entered>) -> Entered {
+        let Sending { name, number, command, counted, simple } = match sending {
+            Ok(sending) => sending,
+            Err(entered) => return entered,
+        };
+        let (done, asked) = oneshot::channel();
+        let job = Job { command: Some(command), asker: Asker { done, counted } };
+        let work = self.land(name, number, job, simple);
+        if let Some(work) = &work
+            && !self.books.lock().line.carried(number, work.pusher())
+        {
+            // Somebody depends on it already.
+            work.push();
+        }
+        Entered { work, asked }
+    }
+
+    /// Sends it. What is left to do for it, if anything: who asked is answered, and whoever is next in the line
+    /// begins, in any case.
+    pub(super) fn land(
+        self: &Arc<Self>,
+        name: Name,
+        number: u64,
+        job: Job,
+        (plain, grant): Simple,
+    ) -> Option<Carried<()>> {
+        let since = Moment::now();
+        let shared = Arc::clone(self);
+        let under = Under { shared, name: name.clone(), number, job, grant, since };
+        let landing = Box::new(move |plain, came| under.landed(plain, came));
+        self.store.land(&self.runtime, name, plain, landing)
+    }
+}
+
+impl<S: Store> Under<S> {
+    fn landed(self, plain: Plain, came: Result<Landed, StoreError>) {
+        let Under { shared, name, number, job, grant, since } = self;
+        let found = match came {
+            Ok(Landed::Done { version, now }) => {
+                let mut books = shared.books.lock();
+                let Books { line, mine, known } = &mut *books;
+                let (acted, holder) = match (plain, grant, &job.command) {
+                    (Plain::Take(put), Some(grant), Some(Command::Acquire(ask))) => {
+                        let reply = Reply::Granted(real(&grant, version));
+                        // Unless it was given up meanwhile.
+                        let held = mine.set(&ask.id, State::Held);
+                        let holder =
+                            mine.has(&name).then(|| (ask.id.clone(), grant.lease_ms, put.bytes));
+                        (Acted::held(reply, since, held), holder)
+                    }
+                    _ => (Acted::at(Reply::Released, since), None),
+                };
+                known.took(&name, holder, version, now);
+                // Before it is answered: whoever is answered may want the name next.
+                let next = line.done_one(&name, number);
+                drop(books);
+                job.asker.answer(Ok(acted));
+                if let Some(next) = next {
+                    shared.start(next);
+                }
+                return;
+            }
+            Ok(Landed::Otherwise(view)) => Ok((view, since)),
+            Err(error) => Err(error),
+        };
+        let runtime = shared.runtime.clone();
+        let batch = Batch::of(name, number, job);
+        runtime.spawn(async move {
+            for next in shared.carry_out(batch, Some(found)).await {
+                shared.start(next);
+            }
+        });
     }
 }

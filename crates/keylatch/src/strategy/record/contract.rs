@@ -14,11 +14,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keylatch_table::RequestId;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 
 pub(crate) use self::{lives::*, many::*, tells::*, writes::*};
 use super::store::{
-    Append, Change, Committed, Done, Expect, Name, NameChange, Put, Record, Stand, Store, View,
-    Waiter, Write,
+    Append, Change, Committed, Done, Expect, Landed, Name, NameChange, Plain, Put, Record, Stand,
+    Store, StoreError, View, Waiter, Write,
 };
 
 /// Longer than anything here takes: a hang is a failure, not a timing.
@@ -56,6 +58,7 @@ macro_rules! contract {
             there_means_any_head
             a_version_means_that_one
             an_idle_lock_is_taken_and_left
+            a_plain_change_lands_or_tells_what_there_is
             nobody_unseen_may_have_come
             what_is_removed_must_still_be_there
             one_who_waits_is_not_appended_again
@@ -139,6 +142,28 @@ fn and_append(mut change: Change, who: &str, to: &[&str]) -> Change {
         live_ms: LONG_MS,
     });
     change
+}
+
+/// A plain change, which goes to the store now. What comes of it.
+pub(crate) fn land(
+    store: &dyn Store,
+    text: &str,
+    plain: Plain,
+) -> impl Future<Output = Result<Landed, StoreError>> + Send + use<> {
+    let (tell, told) = oneshot::channel();
+    let landing = Box::new(move |_, came| drop(tell.send(came)));
+    let work = store.land(&Handle::current(), name(text), plain, landing);
+    async move {
+        if let Some(work) = work {
+            work.await;
+        }
+        told.await.expect("it is told in any case")
+    }
+}
+
+/// What takes a name.
+fn take(bytes: &str) -> Plain {
+    Plain::Take(Put { bytes: bytes.into(), keep_ms: Some(LONG_MS), holders: Vec::new() })
 }
 
 async fn commit(store: &dyn Store, change: Change) -> Committed {

@@ -90,9 +90,10 @@ fn is_on(standing: &Standing, name: &str) -> bool {
 }
 
 /// A head with these holders, where those held before.
-pub(super) fn put(holders: &Holders, before: &[Standing], now: u64) -> Put {
-    let (bytes, list) = format::encode(holders, before, now);
-    Put { bytes, keep_ms: keep_ms(holders, now), holders: list }
+pub(super) fn put(holders: Holders, before: &[Standing], now: u64) -> Put {
+    let keep_ms = keep_ms(&holders, now);
+    let (bytes, holders) = format::encode(holders, before, now);
+    Put { bytes, keep_ms, holders }
 }
 
 /// Until nothing in it counts any more.
@@ -463,7 +464,7 @@ impl Scene {
             // Contenders do not get in each other's way: any head will do, but one there must be.
             Some(_) => (Expect::There, Write::Keep),
             None => {
-                let (bytes, holders) = format::encode(&Holders::default(), &[], self.view.now);
+                let (bytes, holders) = format::encode(Holders::default(), &[], self.view.now);
                 let keep_ms = Some(LIVE_MS + MARGIN_MS);
                 (Expect::Absent, Write::Put(Put { bytes, keep_ms, holders }))
             }
@@ -517,7 +518,7 @@ impl Scene {
             head: if empty {
                 Write::Delete
             } else {
-                Write::Put(put(&holders, &before.standings, self.view.now))
+                Write::Put(put(holders, &before.standings, self.view.now))
             },
             remove,
             tell,

@@ -47,18 +47,21 @@ const LEASED: u8 = 1;
 /// This write granted it.
 const GRANTED: u8 = 2;
 
+/// The bytes of most holders.
+const USUAL: usize = 128;
+
 fn bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
     out.extend_from_slice(bytes);
 }
 
 /// The bytes of a head, and its holders for a store with leases of its own. `before` is who held.
-pub(super) fn encode(holders: &Holders, before: &[Standing], now: u64) -> (Vec<u8>, Vec<Holder>) {
-    let mut out = vec![VERSION];
+pub(super) fn encode(holders: Holders, before: &[Standing], now: u64) -> (Vec<u8>, Vec<Holder>) {
+    let mut out = Vec::with_capacity(64 + holders.standings.len() * USUAL);
+    out.push(VERSION);
     let mut list = Vec::with_capacity(holders.standings.len());
     out.extend_from_slice(&(holders.standings.len() as u32).to_le_bytes());
-    for standing in &holders.standings {
-        let mut standing = standing.clone();
+    for mut standing in holders.standings {
         let left_ms = standing.deadline.map(|deadline| deadline.saturating_sub(now));
         let same =
             |before: &Standing| before.id == standing.id && before.deadline == standing.deadline;

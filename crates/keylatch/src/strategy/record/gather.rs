@@ -41,6 +41,7 @@ impl<C: Calls> Clone for Gather<C> {
 
 struct Inner<C: Calls> {
     calls: C,
+    runtime: Handle,
     state: Mutex<State<C::Job>>,
 }
 
@@ -53,37 +54,39 @@ struct State<J> {
 }
 
 impl<C: Calls> Gather<C> {
+    /// To be called inside of the runtime that does the work.
     pub(super) fn new(calls: C) -> Gather<C> {
         let state = State { waiting: VecDeque::new(), busy: 0, carried: Vec::new() };
-        Gather(Arc::new(Inner { calls, state: Mutex::new(state) }))
+        Gather(Arc::new(Inner { calls, runtime: Handle::current(), state: Mutex::new(state) }))
     }
 
-    /// It goes on, whatever becomes of what is returned: what is answered to it, or nothing if the runtime
-    /// ends.
+    /// It goes on, whatever becomes of what is returned: the calling, if it is this one's to do.
+    pub(super) fn add(&self, job: C::Job) -> Option<Carried<()>> {
+        let mut state = self.0.state.lock();
+        state.waiting.push_back(job);
+        let begins = state.busy == 0 || state.waiting.len() >= self.0.calls.crowd();
+        if begins && state.busy < self.0.calls.most() {
+            state.busy += 1;
+            let work = Box::pin(run(Busy { inner: Arc::clone(&self.0), done: false }));
+            let work = Carried::new(&self.0.runtime, work);
+            state.carried.push(work.pusher());
+            return Some(work);
+        }
+        let before = std::mem::take(&mut state.carried);
+        drop(state);
+        // It depends on them now.
+        before.iter().filter_map(Weak::upgrade).for_each(|before| before.push());
+        None
+    }
+
+    /// The same; what is answered to it, or nothing if the runtime ends.
     pub(super) fn submit<T: Send + 'static>(
         &self,
         job: C::Job,
         mut answered: oneshot::Receiver<T>,
     ) -> impl Future<Output = Option<T>> + Send + use<C, T> {
-        let mut state = self.0.state.lock();
-        state.waiting.push_back(job);
-        let crowd = self.0.calls.crowd();
-        let begins = state.busy == 0 || state.waiting.len() >= crowd;
-        let work = (begins && state.busy < self.0.calls.most()).then(|| {
-            state.busy += 1;
-            let work = Box::pin(run(Busy { inner: Arc::clone(&self.0), done: false }));
-            let work = Carried::new(&Handle::current(), work);
-            state.carried.push(work.pusher());
-            work
-        });
-        let before = match &work {
-            Some(_) => Vec::new(),
-            None => std::mem::take(&mut state.carried),
-        };
-        drop(state);
-        // It depends on them now.
-        before.iter().filter_map(Weak::upgrade).for_each(|before| before.push());
-        let inner = (crowd > 1).then(|| Arc::clone(&self.0));
+        let work = self.add(job);
+        let inner = (self.0.calls.crowd() > 1).then(|| Arc::clone(&self.0));
         async move {
             if let Some(work) = work {
                 // Not longer than for its own: others may have come meanwhile.

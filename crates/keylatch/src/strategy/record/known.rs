@@ -162,17 +162,18 @@ impl Known {
         &mut self,
         name: &Name,
         holder: Option<(RequestId, Option<u64>, Vec<u8>)>,
-        done: &Done,
+        version: u64,
+        now: u64,
     ) {
-        self.is_ours(done.version);
+        self.is_ours(version);
         let Some((id, lease_ms, bytes)) = holder else {
             self.names.remove(name);
             return;
         };
-        let alone = Alone { id, deadline: lease_ms.map(|lease_ms| done.now + lease_ms) };
-        let head = Head { version: done.version, time: done.now, bytes, alive: None };
+        let alone = Alone { id, deadline: lease_ms.map(|lease_ms| now + lease_ms) };
+        let head = Head { version, time: now, bytes, alive: None };
         let record = Record { head: Some(head), queue: Vec::new() };
-        let entry = Entry { record, alone: Some(alone), now: done.now, at: Moment::now() };
+        let entry = Entry { record, alone: Some(alone), now, at: Moment::now() };
         self.names.insert(name.clone(), entry);
     }
 

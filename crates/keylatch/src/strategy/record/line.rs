@@ -40,6 +40,22 @@ pub(super) struct Batch<J> {
     numbers: Vec<u64>,
 }
 
+impl<J> Batch<J> {
+    /// Of one, which was taken.
+    pub(super) fn of(name: Name, number: u64, job: J) -> Batch<J> {
+        Batch { names: vec![name], jobs: vec![job], numbers: vec![number] }
+    }
+
+    /// Its number, name and job, if it is only that.
+    pub(super) fn into_one(self) -> Result<(Name, u64, J), Batch<J>> {
+        let Batch { mut names, mut jobs, numbers } = self;
+        match (&names[..], &jobs[..], &numbers[..]) {
+            ([_], [_], [number]) => Ok((names.remove(0), *number, jobs.remove(0))),
+            _ => Err(Batch { names, jobs, numbers }),
+        }
+    }
+}
+
 impl<J> Default for Line<J> {
     fn default() -> Line<J> {
         Line { names: Map::default(), jobs: Map::default(), next: 0 }
@@ -65,11 +81,32 @@ impl<J> Line<J> {
         })
     }
 
-    /// Who does this job, which was called, only does it while it waits for it.
-    pub(super) fn carried(&mut self, number: u64, by: Weak<dyn Push>) {
-        if let Some(job) = self.jobs.get_mut(&number) {
-            job.carried = Some(by);
-        }
+    /// Who does this job, which was called, only does it while it waits for it. Whether that is enough: not, if
+    /// somebody stands behind it.
+    pub(super) fn carried(&mut self, number: u64, by: Weak<dyn Push>) -> bool {
+        let Some(job) = self.jobs.get_mut(&number) else { return true };
+        job.carried = Some(by);
+        job.names.iter().all(|name| self.names.get(name).is_none_or(|line| line.len() == 1))
+    }
+
+    /// Whether nobody is on these names.
+    pub(super) fn is_free(&self, names: &[Name]) -> bool {
+        !names.iter().any(|name| self.names.contains_key(name))
+    }
+
+    /// A job that is at work at once, on one name where nobody is; the name, and its number. [`Line::done_one`] ends it.
+    pub(super) fn enter_at_work(&mut self, names: Vec<Name>) -> (Name, u64) {
+        let name = names[0].clone();
+        let number = self.next;
+        self.next += 1;
+        self.names.insert(name.clone(), [number].into());
+        self.jobs.insert(number, Job { names, called: true, job: None, carried: None });
+        (name, number)
+    }
+
+    /// Those who do something only while they wait for it.
+    pub(super) fn carriers(&self) -> Vec<Weak<dyn Push>> {
+        self.jobs.values().filter_map(|job| job.carried.clone()).collect()
     }
 
     /// Whether something is at work there, or about to be.
@@ -92,6 +129,18 @@ impl<J> Line<J> {
             }
         }
         next.into_iter().filter_map(|number| self.call(number)).collect()
+    }
+
+    /// This one is done, which was alone at work on one name; who is called by that.
+    pub(super) fn done_one(&mut self, name: &Name, number: u64) -> Option<u64> {
+        self.jobs.remove(&number);
+        let line = self.names.get_mut(name)?;
+        line.pop_front();
+        if let Some(first) = line.front().copied() {
+            return self.call(first);
+        }
+        self.names.remove(name);
+        None
     }
 
     /// Unless it was called before, or somebody is before it.
@@ -125,5 +174,51 @@ impl<J> Line<J> {
     /// Whether it comes right behind these on all names.
     fn is_next(&self, names: &[Name], before: &[u64], number: u64) -> bool {
         names.iter().all(|name| self.names[name].get(before.len()) == Some(&number))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Pushed;
+
+    impl Push for Pushed {
+        fn push(&self) {}
+    }
+
+    fn pusher() -> Weak<dyn Push> {
+        let none: Weak<Pushed> = Weak::new();
+        none
+    }
+
+    #[test]
+    fn one_at_work_at_once_is_followed_by_those_behind_it() {
+        let (name, mut line) = (Name::from("k"), Line::default());
+        assert!(line.is_free(std::slice::from_ref(&name)));
+        let (at, first) = line.enter_at_work(vec![name.clone()]);
+        assert!(at == name && line.is_busy("k"));
+        assert!(line.carried(first, pusher()), "nobody depends on it");
+        let Err(before) = line.enter(vec![name.clone()], 2) else {
+            panic!("somebody is before it")
+        };
+        assert_eq!(before.len(), 1, "whoever comes then pushes the one at work");
+        let second = line.done_one(&name, first).expect("who is next is called");
+        assert_eq!(line.begin(second).jobs, [2]);
+        assert_eq!(line.done_one(&name, second), None);
+        assert!(line.is_free(&[name]) && line.jobs.is_empty());
+    }
+
+    #[test]
+    fn whoever_has_come_in_between_depends_on_the_one_at_work() {
+        let (name, mut line) = (Name::from("k"), Line::default());
+        let (_, first) = line.enter_at_work(vec![name.clone()]);
+        // Before it is known who does the first one, so there is nobody to push.
+        let Err(before) = line.enter(vec![name.clone()], 2) else {
+            panic!("somebody is before it")
+        };
+        assert!(before.is_empty());
+        assert!(!line.carried(first, pusher()), "it is told that somebody does");
+        assert_eq!(line.carriers().len(), 1);
     }
 }

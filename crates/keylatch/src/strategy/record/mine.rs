@@ -101,6 +101,13 @@ impl Mine {
 
     /// It is in this state from now on; not, if it was given up.
     pub(super) fn set(&mut self, id: &RequestId, state: State) -> bool {
+        // Only those who wait are counted by it.
+        if let (Some(ours), false) = (self.requests.get_mut(id), matches!(state, State::Waits(..)))
+            && !matches!(ours.state, State::Waits(..))
+        {
+            ours.state = state;
+            return true;
+        }
         let Some(ours) = self.remove(id) else { return false };
         self.insert(Ours { state, ..ours });
         true

@@ -7,8 +7,8 @@
 //! - `listen`: the second connection, on which changes are told.
 //! - `tasks`: tasks, whose records and rules of keeping are in `tasks.lua`.
 //! - `words`: changes as arguments of the scripts, and their answers.
-//! - `commit.lua` says what is kept; `take.lua` and `leave.lua` are its two most frequent cases,
-//!   `plain.lua` several of those.
+//! - `commit.lua` says what is kept; `take.lua` and `leave.lua` are its two most frequent cases, where nobody else is,
+//!   and `plain.lua` several of those.
 
 mod lane;
 mod link;
@@ -20,17 +20,18 @@ mod tests;
 mod words;
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use parking_lot::Mutex;
 use redis::{Cmd, RedisError, Script, Value};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use self::lane::Lane;
 use self::link::Link;
 use super::super::Pending;
-use super::store::{Change, Committed, Name, Stand, Store, StoreError, Told, View};
+use super::store::{Change, Committed, Landing, Name, Plain, Stand, Store, StoreError, Told, View};
 use super::tasks::store::TaskStore;
+use crate::carried::Carried;
 use crate::error::ConnectError;
 
 /// The length of this is in the scripts.
@@ -43,23 +44,7 @@ pub(crate) struct Redis {
     scripts: Arc<Scripts>,
     lane: Lane,
     told: Mutex<Option<UnboundedReceiver<Told>>>,
-    clock: Arc<Clock>,
     db: i64,
-}
-
-/// Redis's clock as last heard, for the one answer that does not say it. It is behind by as long as that
-/// answer was under way.
-#[derive(Default)]
-struct Clock(Mutex<Option<(u64, Instant)>>);
-
-impl Clock {
-    fn heard(&self, now: u64) {
-        *self.0.lock() = Some((now, Instant::now()));
-    }
-
-    fn now(&self) -> u64 {
-        self.0.lock().map_or(0, |(then, since)| then + since.elapsed().as_millis() as u64)
-    }
 }
 
 struct Scripts {
@@ -80,7 +65,6 @@ impl Redis {
         let channel = format!("keylatch:changed:{db}");
         let link = Arc::new(Link::connect(place).await?);
         let (tell, told) = unbounded_channel();
-        let clock = Arc::new(Clock::default());
         listen::start(&link, channel.clone(), tell).await?;
         let scripts = Scripts {
             take: Script::new(include_str!("redis/take.lua")),
@@ -93,7 +77,7 @@ impl Redis {
         };
         let scripts = Arc::new(scripts);
         let lane = Lane::new(&link, &scripts);
-        Ok(Redis { link, scripts, lane, told: Mutex::new(Some(told)), clock, db })
+        Ok(Redis { link, scripts, lane, told: Mutex::new(Some(told)), db })
     }
 }
 
@@ -109,11 +93,6 @@ fn nonsense() -> StoreError {
         text: "Redis has records of another program under keylatch:".into(),
         unknown: false,
     }
-}
-
-/// The runtime ends, and everything with it.
-fn ended() -> StoreError {
-    StoreError { text: "the program ends".into(), unknown: true }
 }
 
 /// Runs a script. A Redis that was restarted does not know it any more, and is told again.
@@ -186,29 +165,21 @@ impl Store for Redis {
     }
 
     fn commit(&self, change: Change) -> Pending<Result<Committed, StoreError>> {
-        let clock = Arc::clone(&self.clock);
-        let understood = move |change: &Change, value| {
-            let committed = words::committed(change, value, || clock.now());
-            let committed = committed.ok_or_else(nonsense)?;
-            clock.heard(match &committed {
-                Committed::Done(done) => done.now,
-                Committed::Mismatch(view) => view.now,
-            });
-            Ok(committed)
-        };
-        if words::is_plain(&change) {
-            let answer = self.lane.submit(change);
-            return Box::pin(async move {
-                let (change, value) = answer.await.ok_or_else(ended)?;
-                understood(&change, value?)
-            });
-        }
         let (link, scripts) = (Arc::clone(&self.link), Arc::clone(&self.scripts));
         Box::pin(async move {
-            let (script, command) = words::commit(&scripts, &change);
-            let value = run(&link, script, command).await?;
-            understood(&change, value)
+            let value = run(&link, &scripts.commit, words::commit(&scripts, &change)).await?;
+            words::committed(&change, value).ok_or_else(nonsense)
         })
+    }
+
+    fn land(
+        &self,
+        _runtime: &Handle,
+        name: Name,
+        plain: Plain,
+        landing: Landing,
+    ) -> Option<Carried<()>> {
+        self.lane.land(name, plain, landing)
     }
 
     fn touch(

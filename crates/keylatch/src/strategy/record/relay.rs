@@ -215,6 +215,15 @@ impl Relays {
         self.gone.remove(id)
     }
 
+    /// It is at work now that this one gives it up, unless it has passed it on.
+    pub(super) fn is_given_up(&mut self, id: &RequestId) -> bool {
+        let passed = self.gone.contains(id);
+        if !passed {
+            self.freed.remove(id);
+        }
+        !passed
+    }
+
     /// It asks anew.
     pub(super) fn asks(&mut self, id: &RequestId) {
         self.asking.insert(id.clone());

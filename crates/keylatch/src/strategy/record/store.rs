@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use keylatch_table::RequestId;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use super::super::Pending;
 use super::tasks::store::TaskStore;
+use crate::carried::Carried;
 
 pub(crate) type Name = Arc<str>;
 
@@ -158,6 +160,49 @@ pub(crate) enum Committed {
     Mismatch(View),
 }
 
+/// A change of one name where nobody else is: most of what there is.
+#[derive(Debug)]
+pub(crate) enum Plain {
+    /// Where there is neither head nor queue.
+    Take(Put),
+    /// The head has this version and goes; nobody waits.
+    Leave(u64),
+}
+
+impl Plain {
+    /// The same as any other change.
+    pub(crate) fn as_change(&self, name: &Name) -> Change {
+        let (expect, head) = match self {
+            Plain::Take(put) => (Expect::Absent, Write::Put(put.clone())),
+            Plain::Leave(version) => (Expect::Version(*version), Write::Delete),
+        };
+        let (last_seq, remove) = (Some(0), Vec::new());
+        let one = NameChange { expect, last_seq, head, remove, tell: false, own_up_to: None };
+        Change::of(name.clone(), one)
+    }
+}
+
+/// What came of a plain change.
+#[derive(Debug)]
+pub(crate) enum Landed {
+    /// It has happened: its version, and the store's clock, as of [`Done`].
+    Done { version: u64, now: u64 },
+    /// It was otherwise, and nothing has happened.
+    Otherwise(View),
+}
+
+impl From<Committed> for Landed {
+    fn from(committed: Committed) -> Landed {
+        match committed {
+            Committed::Done(Done { version, now, .. }) => Landed::Done { version, now },
+            Committed::Mismatch(view) => Landed::Otherwise(view),
+        }
+    }
+}
+
+/// Is told what came of a plain change, which it gets back.
+pub(crate) type Landing = Box<dyn FnOnce(Plain, Result<Landed, StoreError>) + Send>;
+
 /// It has happened.
 #[derive(Debug)]
 pub(crate) struct Done {
@@ -208,6 +253,19 @@ pub(crate) trait Store: Send + Sync + 'static {
     fn read_all(&self) -> Pending<Result<View, StoreError>>;
     /// May begin only when it is polled. Whoever asks for it polls it until it ends.
     fn commit(&self, change: Change) -> Pending<Result<Committed, StoreError>>;
+    /// A change where nobody else is. What came of it is told, whatever becomes of what is returned: what is left to
+    /// do for it, if it is not done by somebody else.
+    fn land(
+        &self,
+        runtime: &Handle,
+        name: Name,
+        plain: Plain,
+        landing: Landing,
+    ) -> Option<Carried<()>> {
+        let committed = self.commit(plain.as_change(&name));
+        let work = async move { landing(plain, committed.await.map(Landed::from)) };
+        Some(Carried::new(runtime, Box::pin(work)))
+    }
     /// These waiters live; false for one that is not there any more, or was dead already (5).
     fn touch(
         &self,

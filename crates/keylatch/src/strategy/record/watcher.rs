@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::decide::{LIVE_MS, Scene};
-use super::driver::{Failure, Shared};
+use super::driver::{Books, Failure, Shared};
 use super::mine::{State, call};
 use super::store::{Name, Store, Told};
 
@@ -53,15 +53,15 @@ pub(super) async fn run<S: Store>(
     loop {
         let Some(here) = shared.upgrade() else { return };
         let now = Instant::now();
-        let waited_for: Vec<Name> = here.mine.lock().waited_for().cloned().collect();
+        let waited_for: Vec<Name> = here.books.lock().mine.waited_for().cloned().collect();
         if waited == waited_for.is_empty() {
             waited = !waited;
             here.store.somebody_waits(waited);
         }
-        looks.retain(|name, _| here.mine.lock().waits_on(name));
+        looks.retain(|name, _| here.books.lock().mine.waits_on(name));
         for name in &waited_for {
             if !looks.contains_key(name) {
-                let known = here.known.lock().scene(std::slice::from_ref(name));
+                let known = here.books.lock().known.scene(std::slice::from_ref(name));
                 let next = known.map_or(now, |scene| now + here.next_look(&scene, name));
                 looks.insert(name.clone(), next);
             }
@@ -104,7 +104,7 @@ pub(super) async fn run<S: Store>(
                         Poke::Look(name) => drop(due.insert(name)),
                         Poke::Heard(name, version) => {
                             let Some(here) = shared.upgrade() else { return };
-                            if !here.known.lock().is_own(version) {
+                            if !here.books.lock().known.is_own(version) {
                                 due.insert(name);
                             }
                         }
@@ -121,14 +121,12 @@ impl<S: Store> Shared<S> {
     fn hear(self: &Arc<Self>, told: Told, due: &mut BTreeSet<Name>) {
         match told {
             Told::Changed { name, version, removed } => {
-                {
-                    let mut known = self.known.lock();
-                    if known.is_own(version) {
-                        return;
-                    }
-                    known.outdated(&name, version);
+                let mut books = self.books.lock();
+                let Books { mine, known, .. } = &mut *books;
+                if known.is_own(version) {
+                    return;
                 }
-                let mut mine = self.mine.lock();
+                known.outdated(&name, version);
                 mine.relays.stop(&name);
                 for seq in removed {
                     if let Some(turn) = mine.waiter(seq) {
@@ -140,13 +138,13 @@ impl<S: Store> Shared<S> {
                 if version == 0 && mine.waits_on(&name) {
                     due.insert(name);
                 } else if mine.holds_on(&name) {
-                    drop(mine);
+                    drop(books);
                     self.look_unless_own(name, version, due);
                 }
             }
             Told::Anything => {
-                self.known.lock().forget_all();
-                let mut mine = self.mine.lock();
+                let Books { mine, known, .. } = &mut *self.books.lock();
+                known.forget_all();
                 mine.relays.stop_all();
                 due.extend(mine.names().cloned());
             }
@@ -171,7 +169,7 @@ impl<S: Store> Shared<S> {
     async fn look(self: &Arc<Self>, names: Vec<Name>) -> Result<BTreeMap<Name, Duration>, Failure> {
         let scene = self.scene(names.clone()).await?;
         {
-            let mut mine = self.mine.lock();
+            let mine = &mut self.books.lock().mine;
             for (id, state) in mine.on(&scene.view.names) {
                 match state {
                     State::Waits(_, turn) if scene.waits(&id).is_none() => call(&turn),
@@ -190,16 +188,17 @@ impl<S: Store> Shared<S> {
         if decision.change.is_some() {
             self.tick(scene.all_names().cloned().collect());
         }
-        let mine = self.mine.lock();
-        let waited = names.iter().filter(|name| mine.waits_on(name)).cloned().collect::<Vec<_>>();
-        drop(mine);
+        let waited = {
+            let mine = &self.books.lock().mine;
+            names.iter().filter(|name| mine.waits_on(name)).cloned().collect::<Vec<_>>()
+        };
         let next = waited.into_iter().map(|name| (name.clone(), self.next_look(&scene, &name)));
         Ok(next.collect())
     }
 
     /// At the next end those in front act first, and the others a little later each.
     fn next_look(&self, scene: &Scene, name: &str) -> Duration {
-        let mine = self.mine.lock();
+        let mine = &self.books.lock().mine;
         let position = scene.position(name, |id| mine.get(id).is_some());
         let stagger = STAGGER.saturating_mul(position.try_into().unwrap_or(u32::MAX));
         let end = scene.next_end_ms(name).map(Duration::from_millis);
@@ -208,7 +207,7 @@ impl<S: Store> Shared<S> {
 
     /// Everyone who waits here lives.
     async fn touch(&self) {
-        let waiters = self.mine.lock().waiters();
+        let waiters = self.books.lock().mine.waiters();
         if waiters.is_empty() {
             return;
         }
@@ -219,11 +218,11 @@ impl<S: Store> Shared<S> {
                 for ((stand, names), alive) in waiters.into_iter().zip(alive) {
                     if alive {
                         touched.insert(stand.seq, names);
-                    } else if let Some(turn) = self.mine.lock().waiter(stand.seq) {
+                    } else if let Some(turn) = self.books.lock().mine.waiter(stand.seq) {
                         call(turn);
                     }
                 }
-                self.known.lock().touched(&touched, LIVE_MS);
+                self.books.lock().known.touched(&touched, LIVE_MS);
             }
             Err(error) => {
                 tracing::debug!(error.text, waiters = stands.len(), "no sign of life was taken");

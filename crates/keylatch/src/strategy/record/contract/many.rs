@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use tokio::task::JoinSet;
 
-use super::super::store::{Committed, Expect, Found, NameChange, Store, Write};
-use super::{Ground, and_append, change, commit, done, one, put, read, removing, seqs, version};
+use super::super::store::{Committed, Expect, Landed, Plain, Store, Write};
+use super::{
+    Ground, and_append, change, commit, done, land, one, put, read, removing, seqs, take, version,
+};
 
 /// Half of them on each of two connections.
 async fn two(ground: &impl Ground) -> impl Fn(usize) -> Arc<dyn Store> {
@@ -48,21 +50,9 @@ pub(crate) async fn one_of_many_wins(ground: &impl Ground) {
 pub(crate) async fn idle_locks_side_by_side(ground: &impl Ground) {
     const NAMES: usize = 40;
     let store = ground.open().await;
-    let take = |at: usize| {
-        let (store, text) = (Arc::clone(&store), format!("n{at}"));
-        async move {
-            let idle = NameChange { last_seq: Some(0), ..one(Expect::Absent, put(&text[..])) };
-            commit(&*store, change([(&text[..], idle)])).await
-        }
-    };
-    let leave = |at: usize, version: u64| {
-        let (store, text) = (Arc::clone(&store), format!("n{at}"));
-        async move {
-            let held = one(Expect::Version(version), Write::Delete);
-            let held = NameChange { last_seq: Some(0), ..held };
-            commit(&*store, change([(&text[..], held)])).await
-        }
-    };
+    // Submitted when it is called, so all of them are under way at once.
+    let take = |at: usize| land(&*store, &format!("n{at}"), take(&format!("n{at}")));
+    let leave = |at: usize, version| land(&*store, &format!("n{at}"), Plain::Leave(version));
     // Each name twice: one of the two is refused, and told of the other.
     let taken = (0..2 * NAMES).map(|at| {
         let take = take(at % NAMES);
@@ -70,15 +60,12 @@ pub(crate) async fn idle_locks_side_by_side(ground: &impl Ground) {
     });
     let taken: JoinSet<_> = taken.collect();
     let (mut versions, mut refused) = (vec![0; NAMES], vec![0; NAMES]);
-    for (at, committed) in taken.join_all().await {
-        match committed {
-            Committed::Done(done) => {
-                assert_eq!(std::mem::replace(&mut versions[at], done.version), 0, "taken twice");
-                let found = done.names.into_iter().map(|(name, found)| (name.to_string(), found));
-                let nothing = Found { version: 0, last_seq: 0 };
-                assert_eq!(found.collect::<Vec<_>>(), [(format!("n{at}"), nothing)]);
+    for (at, came) in taken.join_all().await {
+        match came.unwrap() {
+            Landed::Done { version, .. } => {
+                assert_eq!(std::mem::replace(&mut versions[at], version), 0, "taken twice");
             }
-            Committed::Mismatch(view) => {
+            Landed::Otherwise(view) => {
                 let head = view.names[&*format!("n{at}")].head.as_ref().unwrap();
                 assert_eq!(head.bytes, format!("n{at}").into_bytes());
                 refused[at] = head.version;
@@ -96,8 +83,8 @@ pub(crate) async fn idle_locks_side_by_side(ground: &impl Ground) {
         async move { (at, leave.await) }
     });
     let left: JoinSet<_> = left.collect();
-    for (at, committed) in left.join_all().await {
-        assert_eq!(matches!(committed, Committed::Mismatch(_)), at % 3 == 0, "n{at}");
+    for (at, came) in left.join_all().await {
+        assert_eq!(matches!(came.unwrap(), Landed::Otherwise(_)), at % 3 == 0, "n{at}");
         let stays = (at % 3 == 0).then_some(versions[at]);
         assert_eq!(version(&*store, &format!("n{at}")).await, stays);
     }

@@ -1,8 +1,9 @@
 //! What a change expects, and what it does.
 
-use super::super::store::{Expect, Found, Name, NameChange, Write};
+use super::super::store::{Expect, Found, Landed, Name, NameChange, Plain, Write};
 use super::{
-    Ground, and_append, change, done, id, one, put, queue, read, refused, removing, seqs, version,
+    Ground, and_append, change, done, id, land, one, put, queue, read, refused, removing, seqs,
+    take, version,
 };
 
 pub(crate) async fn absent_means_neither_head_nor_queue(ground: &impl Ground) {
@@ -78,6 +79,36 @@ pub(crate) async fn an_idle_lock_is_taken_and_left(ground: &impl Ground) {
         assert!(none.head.is_none() && none.queue.is_empty());
         refused(store, leave(taken.version)).await;
         last = ann.max(left.version);
+    }
+}
+
+/// The same as a plain change, which says no more than that.
+pub(crate) async fn a_plain_change_lands_or_tells_what_there_is(ground: &impl Ground) {
+    let store = &*ground.open().await;
+    let mut last = 0;
+    for _ in 0..3 {
+        let came = land(store, "k", take("1")).await.unwrap();
+        let Landed::Done { version, .. } = came else { panic!("{came:?}, though nobody is there") };
+        assert!(version > last, "{version} after {last}");
+        let head = read(store, "k").await.head.unwrap();
+        assert_eq!((head.version, &head.bytes[..]), (version, &b"1"[..]));
+        for plain in [take("2"), Plain::Leave(version - 1)] {
+            let came = land(store, "k", plain).await.unwrap();
+            let Landed::Otherwise(view) = came else { panic!("{came:?}, though it is otherwise") };
+            assert_eq!(view.names["k"].head.as_ref().map(|head| head.version), Some(version));
+        }
+        let keep = one(Expect::There, Write::Keep);
+        let come = and_append(change([("k", keep)]), "ann", &["k"]);
+        let ann = come.seq_of(done(store, come.clone()).await.version, 0);
+        let came = land(store, "k", Plain::Leave(version)).await.unwrap();
+        let Landed::Otherwise(view) = came else { panic!("{came:?}, though ann waits") };
+        assert_eq!(view.names["k"].queue[0].seq, ann);
+        done(store, change([("k", removing(Expect::There, Write::Keep, [("ann", ann)]))])).await;
+        let came = land(store, "k", Plain::Leave(version)).await.unwrap();
+        assert!(matches!(came, Landed::Done { .. }), "{came:?}, though nobody waits any more");
+        let none = read(store, "k").await;
+        assert!(none.head.is_none() && none.queue.is_empty());
+        last = ann;
     }
 }
 

@@ -2,51 +2,68 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
-use redis::Value;
-use tokio::sync::oneshot;
+use parking_lot::Mutex;
 
 use super::super::gather::{Calls, Gather};
-use super::super::store::{Change, StoreError};
+use super::super::store::{Landed, Landing, Name, Plain, StoreError};
 use super::link::Link;
 use super::{Scripts, nonsense, run, words};
+use crate::carried::Carried;
 
 /// How many go together at most: nobody else is served meanwhile.
 const TOGETHER: usize = 64;
 /// How many scripts are under way: while Redis does one, the next is gathered.
 const UNDER_WAY: usize = 2;
 
-/// What a script says of a change.
-type Answer = Result<Value, StoreError>;
-
 pub(super) struct Job {
-    change: Change,
-    answer: oneshot::Sender<(Change, Answer)>,
+    pub(super) name: Name,
+    pub(super) plain: Plain,
+    landing: Landing,
 }
 
-pub(super) struct Plain {
+impl Job {
+    fn land(self, came: Result<Landed, StoreError>) {
+        (self.landing)(self.plain, came);
+    }
+}
+
+/// Redis's clock as last heard, for the one answer that does not say it. It is behind by as long as that
+/// answer was under way.
+#[derive(Default)]
+struct Clock(Mutex<Option<(u64, Instant)>>);
+
+impl Clock {
+    fn heard(&self, now: u64) {
+        *self.0.lock() = Some((now, Instant::now()));
+    }
+
+    fn now(&self) -> u64 {
+        self.0.lock().map_or(0, |(then, since)| then + since.elapsed().as_millis() as u64)
+    }
+}
+
+pub(super) struct Changes {
     link: Arc<Link>,
     scripts: Arc<Scripts>,
+    clock: Clock,
 }
 
-/// Of changes that [`words::is_plain`].
-pub(super) struct Lane(Gather<Plain>);
+pub(super) struct Lane(Gather<Changes>);
 
 impl Lane {
     pub(super) fn new(link: &Arc<Link>, scripts: &Arc<Scripts>) -> Lane {
-        Lane(Gather::new(Plain { link: Arc::clone(link), scripts: Arc::clone(scripts) }))
+        let (link, scripts, clock) = (Arc::clone(link), Arc::clone(scripts), Clock::default());
+        Lane(Gather::new(Changes { link, scripts, clock }))
     }
 
-    pub(super) fn submit(
-        &self,
-        change: Change,
-    ) -> impl Future<Output = Option<(Change, Answer)>> + Send + use<> {
-        let (answer, answered) = oneshot::channel();
-        self.0.submit(Job { change, answer }, answered)
+    pub(super) fn land(&self, name: Name, plain: Plain, landing: Landing) -> Option<Carried<()>> {
+        self.0.add(Job { name, plain, landing })
     }
 }
 
-impl Calls for Plain {
+impl Calls for Changes {
     type Job = Job;
 
     fn most(&self) -> usize {
@@ -57,40 +74,26 @@ impl Calls for Plain {
         waiting.drain(..waiting.len().min(TOGETHER)).collect()
     }
 
-    async fn call(&self, jobs: Vec<Job>) {
-        let Plain { link, scripts } = self;
-        match <[Job; 1]>::try_from(jobs) {
-            Ok([Job { change, answer }]) => {
-                let (script, command) = words::commit(scripts, &change);
-                let came = run(link, script, command).await;
-                drop(answer.send((change, came)));
-            }
-            Err(jobs) => {
-                let command = words::plain(&scripts.plain, jobs.iter().map(|job| &job.change));
-                let came = run(link, &scripts.plain, command).await;
-                let mut came = came.and_then(|came| match came {
-                    Value::Array(all) if all.len() == jobs.len() => Ok(all.into_iter()),
-                    _ => Err(nonsense()),
-                });
-                for Job { change, answer } in jobs {
-                    let came = match &mut came {
-                        Ok(all) => all.next().ok_or_else(nonsense).and_then(of_one),
-                        Err(error) => Err(error.clone()),
-                    };
-                    drop(answer.send((change, came)));
+    async fn call(&self, mut jobs: Vec<Job>) {
+        let Changes { link, scripts, clock } = self;
+        // They are on different names, so their order means nothing.
+        jobs.sort_by_key(|job| matches!(job.plain, Plain::Leave(_)));
+        let (script, command) = match &jobs[..] {
+            [job] => words::one(scripts, job),
+            _ => (&scripts.plain, words::plain(&scripts.plain, &jobs)),
+        };
+        let landed = run(link, script, command).await.map(|came| match &jobs[..] {
+            [job] => words::landed_one(job, came, || clock.now()),
+            _ => words::landed(&jobs, came),
+        });
+        match landed.and_then(|landed| landed.ok_or_else(nonsense)) {
+            Ok(landed) => {
+                clock.heard(landed.now);
+                for (job, came) in jobs.into_iter().zip(landed.each) {
+                    job.land(came);
                 }
             }
+            Err(error) => jobs.into_iter().for_each(|job| job.land(Err(error.clone()))),
         }
-    }
-}
-
-/// What the script says of one of several, which may be that this one has failed.
-fn of_one(came: Value) -> Answer {
-    match words::text(&came).and_then(|text| text.strip_prefix(b"!")) {
-        Some(why) => {
-            let text = format!("Redis: {}", String::from_utf8_lossy(why));
-            Err(StoreError { text, unknown: false })
-        }
-        None => Ok(came),
     }
 }

@@ -1,55 +1,67 @@
--- Several of what `take.lua` and `leave.lua` do, one after the other. KEYS: the heads. ARGV, for each: 'l' and how it
--- begins, for one that goes; else how long it is kept (or nothing) and its bytes. Says what those would; where one of
--- them would fail, `!` and why: a Redis without memory takes nobody in, and lets go whoever wants to.
-local call, find, sub = redis.call, string.find, string.sub
-local function try(...)
-  local reply = redis.pcall(...)
-  if type(reply) == 'table' and reply.err then return nil, '!' .. reply.err end
-  return reply
+-- Several of what `take.lua` and `leave.lua` do, one after the other: first those who take, then those who leave. KEYS:
+-- the heads. ARGV: how many take; for each of these how long it is kept (or nothing) and its bytes; for each who
+-- leaves, how its head begins. Says the version of the first and the time: the others' follow. If it is not so for all
+-- of them, a list of that, and for each of the others its place and what `take.lua` or `leave.lua` would say; or, where
+-- that would fail, `!` and why: a Redis without memory takes nobody in, and lets go whoever wants to.
+local call, pcall, find, sub, format = redis.call, redis.pcall, string.find, string.sub, string.format
+local time = call('TIME')
+local clock = ' ' .. time[1] .. ' ' .. time[2] .. ' '
+local taken = tonumber(ARGV[1])
+local version, refused = 0, nil
+local others
+local function other(place, answer)
+  others = others or { '' }
+  others[#others + 1] = place
+  others[#others + 1] = answer
+end
+local function found(key, head)
+  return { time[1], time[2], head, call('HGETALL', 'keylatch:wait:' .. sub(key, 15)) }
 end
 
-local time = call('TIME')
-local clock = time[1] .. ' ' .. time[2] .. ' '
-local taken = 0
-for i = 1, #ARGV, 2 do
-  if ARGV[i] ~= 'l' then taken = taken + 1 end
-end
-local version, refused
 if taken > 0 then
-  version, refused = try('INCRBY', 'keylatch:counter', taken)
-  if version and version < 1e15 then
+  version = pcall('INCRBY', 'keylatch:counter', taken)
+  if type(version) == 'number' and version < 1e15 then
     -- A counter that was lost must not give a number twice.
-    version = time[1] * 1e6 + time[2] + taken
-    refused = select(2, try('SET', 'keylatch:counter', string.format('%d', version)))
+    local set = pcall('SET', 'keylatch:counter', format('%d', time[1] * 1e6 + time[2] + taken))
+    version = set.err and set or time[1] * 1e6 + time[2] + taken
   end
-  version = (version or 0) - taken
+  if type(version) == 'table' then
+    version, refused = 0, '!' .. version.err
+  else
+    version = version - taken
+  end
 end
-local answers = {}
-for i, key in ipairs(KEYS) do
-  local how, what = ARGV[2 * i - 1], ARGV[2 * i]
-  local answer, head
-  if how == 'l' then
-    head = call('GET', key)
-    if head and (find(head, what, 1, true) == 1
-        -- Somebody may have waited, and does not any more.
-        or find(head, 'w' .. sub(what, 2), 1, true) == 1
-          and call('EXISTS', 'keylatch:wait:' .. sub(key, 15)) == 0) then
-      answer = call('DEL', key)
-    end
-  elseif refused then
-    answer = refused
+local first = version + 1
+for place = 1, taken do
+  if refused then
+    other(place, refused)
   else
     version = version + 1
-    local stamp = string.format('%d ', version) .. clock
-    local set, why
-    if how == '' then
-      set, why = try('SET', key, '-' .. stamp .. what, 'NX')
-    else
-      set, why = try('SET', key, '-' .. stamp .. what, 'NX', 'PX', how)
+    local key, keep, head = KEYS[place], ARGV[2 * place], '-' .. format('%d', version) .. clock .. ARGV[2 * place + 1]
+    local set
+    if keep == '' then set = pcall('SET', key, head, 'NX') else set = pcall('SET', key, head, 'NX', 'PX', keep) end
+    if not set then
+      other(place, found(key, call('GET', key)))
+    elseif set.err then
+      other(place, '!' .. set.err)
     end
-    if set then answer = stamp elseif why then answer = why else head = call('GET', key) end
   end
-  answers[i] = answer
-      or { time[1], time[2], head, call('HGETALL', 'keylatch:wait:' .. sub(key, 15)) }
 end
-return answers
+for place = taken + 1, #KEYS do
+  local key, start = KEYS[place], ARGV[taken + place + 1]
+  local head = call('GET', key)
+  if head and (find(head, start, 1, true) == 1
+      -- Somebody may have waited, and does not any more.
+      or find(head, 'w' .. sub(start, 2), 1, true) == 1
+        and call('EXISTS', 'keylatch:wait:' .. sub(key, 15)) == 0) then
+    call('DEL', key)
+  else
+    other(place, found(key, head))
+  end
+end
+local all = format('%d', first) .. clock
+if others then
+  others[1] = all
+  return others
+end
+return all

@@ -8,9 +8,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::super::contract::{Ground, HANG, contract};
+use super::super::contract::{Ground, HANG, contract, land};
 use super::super::store::{
-    Append, Change, Committed, Done, Expect, NameChange, Put, Stand, Store, StoreError, Told, Write,
+    Append, Change, Committed, Done, Expect, Landed, NameChange, Plain, Put, Stand, Store,
+    StoreError, Told, Write,
 };
 use super::Redis;
 use crate::error::ConnectError;

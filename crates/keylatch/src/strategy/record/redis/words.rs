@@ -3,14 +3,16 @@
 use redis::{Cmd, Script, Value};
 
 use super::super::store::{
-    Change, Committed, Done, Expect, Found, Head, Name, NameChange, Put, Record, Stand, Told, View,
-    Waiter, Write,
+    Change, Committed, Done, Expect, Found, Head, Landed, Name, Plain, Put, Record, Stand,
+    StoreError, Told, View, Waiter, Write,
 };
+use super::lane::Job;
 use super::{PREFIX, Scripts};
 
 fn call<'a>(script: &Script, names: impl ExactSizeIterator<Item = &'a Name>) -> Cmd {
-    let mut command = redis::cmd("EVALSHA");
-    command.arg(script.get_hash()).arg(names.len());
+    // What there mostly is of each name.
+    let mut command = Cmd::with_capacity(8 + 3 * names.len(), 128 + 192 * names.len());
+    command.arg("EVALSHA").arg(script.get_hash()).arg(names.len());
     let mut key = String::from(PREFIX);
     for name in names {
         key.truncate(PREFIX.len());
@@ -28,56 +30,114 @@ fn keep(command: &mut Cmd, put: &Put) {
     };
 }
 
-/// The script for a change, and how it is called.
-pub(super) fn commit<'a>(scripts: &'a Scripts, change: &Change) -> (&'a Script, Cmd) {
-    if let Some(one) = alone(change) {
-        match (&one.head, one.expect) {
-            (Write::Put(put), Expect::Absent) if change.numbers <= 1 => {
-                let mut command = call(&scripts.take, change.names.keys());
-                keep(&mut command, put);
-                command.arg(&put.bytes[..]);
-                return (&scripts.take, command);
-            }
-            (Write::Delete, Expect::Version(version)) if one.last_seq == Some(0) => {
-                let mut command = call(&scripts.leave, change.names.keys());
-                command.arg(start_of_head(version));
-                return (&scripts.leave, command);
-            }
-            _ => {}
+/// The script for one plain change, and how it is called.
+pub(super) fn one<'a>(scripts: &'a Scripts, Job { name, plain, .. }: &Job) -> (&'a Script, Cmd) {
+    match plain {
+        Plain::Take(put) => {
+            let mut command = call(&scripts.take, [name].into_iter());
+            keep(&mut command, put);
+            command.arg(&put.bytes[..]);
+            (&scripts.take, command)
+        }
+        Plain::Leave(version) => {
+            let mut command = call(&scripts.leave, [name].into_iter());
+            command.arg(start_of_head(*version));
+            (&scripts.leave, command)
         }
     }
-    (&scripts.commit, whole_commit(scripts, change))
 }
 
-/// Whether a change takes or leaves one name where nobody else is.
-pub(super) fn is_plain(change: &Change) -> bool {
-    let Some(one) = alone(change) else { return false };
-    match (&one.head, one.expect) {
-        (Write::Put(_), Expect::Absent) => change.numbers <= 1,
-        (Write::Delete, Expect::Version(_)) => one.last_seq == Some(0),
-        _ => false,
-    }
-}
-
-/// Several plain changes in one script.
-pub(super) fn plain<'a>(script: &Script, changes: impl Iterator<Item = &'a Change>) -> Cmd {
-    let first = |change: &'a Change| {
-        let (name, one) = change.names.first_key_value()?;
-        Some((name, &**one))
-    };
-    let all: Vec<(&Name, &NameChange)> = changes.filter_map(first).collect();
-    let mut command = call(script, all.iter().map(|(name, _)| *name));
-    for (_, one) in all {
-        match (&one.head, one.expect) {
-            (Write::Put(put), _) => {
+/// Several of them in one script: first those that take.
+pub(super) fn plain(script: &Script, jobs: &[Job]) -> Cmd {
+    let mut command = call(script, jobs.iter().map(|job| &job.name));
+    command.arg(takes(jobs));
+    for job in jobs {
+        match &job.plain {
+            Plain::Take(put) => {
                 keep(&mut command, put);
                 command.arg(&put.bytes[..]);
             }
-            (_, Expect::Version(version)) => drop(command.arg("l").arg(start_of_head(version))),
-            _ => drop(command.arg("l").arg("")),
+            Plain::Leave(version) => drop(command.arg(start_of_head(*version))),
         }
     }
     command
+}
+
+/// How many of these take.
+fn takes(jobs: &[Job]) -> usize {
+    jobs.iter().filter(|job| matches!(job.plain, Plain::Take(_))).count()
+}
+
+/// What came of each plain change, and the time. The clock is asked if the answer does not say it.
+pub(super) struct AllLanded {
+    pub(super) each: Vec<Result<Landed, StoreError>>,
+    pub(super) now: u64,
+}
+
+/// What the script for one says, in the same words as that for several.
+pub(super) fn landed_one(
+    job: &Job,
+    value: Value,
+    clock: impl FnOnce() -> u64,
+) -> Option<AllLanded> {
+    let (landed, now) = match value {
+        // By `leave.lua`.
+        Value::Int(1) => {
+            let Plain::Leave(version) = job.plain else { return None };
+            let now = clock();
+            (Landed::Done { version, now }, now)
+        }
+        Value::BulkString(stamp) => {
+            let mut words = Words(&stamp);
+            let (version, now) = (words.number()?, words.time()?);
+            (Landed::Done { version, now }, now)
+        }
+        found => {
+            let view = view(std::slice::from_ref(&job.name), found)?;
+            let now = view.now;
+            (Landed::Otherwise(view), now)
+        }
+    };
+    Some(AllLanded { each: vec![Ok(landed)], now })
+}
+
+/// What the script for several says.
+pub(super) fn landed(jobs: &[Job], value: Value) -> Option<AllLanded> {
+    let (stamp, others) = match value {
+        Value::BulkString(stamp) => (stamp, Vec::new()),
+        Value::Array(mut all) if !all.is_empty() => {
+            let others = all.split_off(1);
+            let Some(Value::BulkString(stamp)) = all.pop() else { return None };
+            (stamp, others)
+        }
+        _ => return None,
+    };
+    let mut words = Words(&stamp);
+    let (mut version, now) = (words.number()?, words.time()?);
+    let done = |job: &Job| {
+        Ok(match job.plain {
+            Plain::Take(_) => {
+                version += 1;
+                Landed::Done { version: version - 1, now }
+            }
+            Plain::Leave(version) => Landed::Done { version, now },
+        })
+    };
+    let mut each: Vec<Result<Landed, StoreError>> = jobs.iter().map(done).collect();
+    let mut others = others.into_iter();
+    while let (Some(place), Some(other)) = (others.next(), others.next()) {
+        let Value::Int(place) = place else { return None };
+        let at = usize::try_from(place).ok()?.checked_sub(1)?;
+        let name = std::slice::from_ref(&jobs.get(at)?.name);
+        *each.get_mut(at)? = match text(&other).and_then(|text| text.strip_prefix(b"!")) {
+            Some(why) => {
+                let text = format!("Redis: {}", String::from_utf8_lossy(why));
+                Err(StoreError { text, unknown: false })
+            }
+            None => Ok(Landed::Otherwise(view(name, other)?)),
+        };
+    }
+    Some(AllLanded { each, now })
 }
 
 /// How a head begins where nobody waits.
@@ -85,14 +145,8 @@ fn start_of_head(version: u64) -> String {
     format!("-{version} ")
 }
 
-/// A change of the head of one name, of which nobody needs to hear.
-fn alone(change: &Change) -> Option<&NameChange> {
-    let one = change.names.values().next()?;
-    let alone = change.names.len() == 1 && change.appends.is_empty();
-    (alone && one.remove.is_empty() && !one.tell).then_some(one)
-}
-
-fn whole_commit(scripts: &Scripts, change: &Change) -> Cmd {
+/// How the script for any change is called.
+pub(super) fn commit(scripts: &Scripts, change: &Change) -> Cmd {
     let mut command = call(&scripts.commit, change.names.keys());
     command.arg(&scripts.channel).arg(change.numbers.max(1)).arg(change.appends.len());
     for one in change.names.values() {
@@ -149,27 +203,14 @@ pub(super) fn text(value: &Value) -> Option<&[u8]> {
     }
 }
 
-/// What came of a change. The clock is asked if the answer does not say the time.
-pub(super) fn committed(
-    change: &Change,
-    value: Value,
-    clock: impl FnOnce() -> u64,
-) -> Option<Committed> {
+/// What came of a change.
+pub(super) fn committed(change: &Change, value: Value) -> Option<Committed> {
     match value {
-        // By `leave.lua`.
-        Value::Int(1) => {
-            let (name, one) = change.names.first_key_value()?;
-            let Expect::Version(version) = one.expect else { return None };
-            let names = [(name.clone(), Found { version, last_seq: 0 })].into();
-            Some(Committed::Done(Done { version, now: clock(), names }))
-        }
         Value::BulkString(answer) => {
             let mut words = Words(&answer);
             let (version, now) = (words.number()?, words.time()?);
             let found = |name: &Name| {
-                // `take.lua` leaves it out: there was nothing.
-                let mut number = || if words.0.is_empty() { Some(0) } else { words.number() };
-                Some((name.clone(), Found { version: number()?, last_seq: number()? }))
+                Some((name.clone(), Found { version: words.number()?, last_seq: words.number()? }))
             };
             let names = change.names.keys().map(found).collect::<Option<_>>()?;
             Some(Committed::Done(Done { version, now, names }))

@@ -104,17 +104,19 @@ async fn a_redis_without_memory_lets_go_those_who_are_among_others() {
     }
     let () = server.say(&["CONFIG", "SET", "maxmemory", "1"]);
     let both = held.iter().enumerate().flat_map(|(at, (name, version))| {
-        let come = put(&format!("new {at}"), Expect::Absent, Some(100_000));
-        [(true, come), (false, change(name, Expect::Version(*version), Write::Delete))]
+        let (keep_ms, holders) = (Some(100_000), Vec::new());
+        let come = Plain::Take(Put { bytes: b"new".into(), keep_ms, holders });
+        [(true, format!("new {at}"), come), (false, name.clone(), Plain::Leave(*version))]
     });
     // All of them are submitted before any is answered.
-    let under_way: Vec<_> = both.map(|(comes, ask)| (comes, store.commit(ask))).collect();
+    let under_way: Vec<_> =
+        both.map(|(comes, name, plain)| (comes, land(&store, &name, plain))).collect();
     for (comes, came) in under_way {
         match (comes, came.await) {
             (true, Err(error)) => {
                 assert!(!error.unknown && error.text.contains("OOM"), "{error:?}");
             }
-            (false, Ok(Committed::Done(_))) => {}
+            (false, Ok(Landed::Done { .. })) => {}
             (comes, came) => panic!("comes: {comes}, {came:?}"),
         }
     }
@@ -162,6 +164,18 @@ async fn a_redis_that_comes_back_empty_goes_on() {
     }
 }
 
+fn forever() -> Plain {
+    Plain::Take(Put { bytes: b"x".into(), keep_ms: None, holders: Vec::new() })
+}
+
+/// The version of what must have happened.
+async fn taken(landed: impl Future<Output = Result<Landed, StoreError>>) -> u64 {
+    match landed.await.unwrap() {
+        Landed::Done { version, .. } => version,
+        Landed::Otherwise(view) => panic!("{view:?}"),
+    }
+}
+
 /// Also without a new connection: a counter that is gone while all go on.
 #[tokio::test]
 async fn a_redis_that_was_emptied_does_not_repeat_numbers() {
@@ -169,13 +183,23 @@ async fn a_redis_that_was_emptied_does_not_repeat_numbers() {
     let store = server.connect().await;
     let mut last = 0;
     for round in 0..3 {
-        let taken = done(&store, put("k", Expect::Absent, None)).await.version;
-        assert!(taken > last, "{taken} after {last}");
+        // One of them alone, and then two together.
+        let first = taken(land(&store, "k", forever())).await;
+        assert!(first > last, "{first} after {last}");
+        last = first;
+        let () = server.say(&["DEL", "keylatch:counter"]);
+        let both = ["m", "n"].map(|name| land(&store, name, forever()));
+        for other in both {
+            let other = taken(other).await;
+            assert!(other > last, "{other} after {last}");
+            last = other;
+        }
         if round == 1 {
             let () = server.say(&["DEL", "keylatch:counter"]);
         }
-        last = done(&store, put("k", Expect::Version(taken), None)).await.version;
-        assert!(last > taken, "{last} after {taken}");
+        let written = done(&store, put("k", Expect::Version(first), None)).await.version;
+        assert!(written > last, "{written} after {last}");
+        last = written;
         let () = server.say(&["FLUSHALL"]);
     }
     let () = server.say(&["SCRIPT", "FLUSH"]);
