@@ -144,22 +144,36 @@ impl<S: Store> Shared<S> {
 impl<S: Store> Under<S> {
     fn landed(self, plain: Plain, came: Result<Landed, StoreError>) {
         let Under { shared, name, number, job, grant, since } = self;
-        let found = match came {
-            Ok(Landed::Done { version, now }) => {
-                let mut books = shared.books.lock();
-                let Books { line, mine, known } = &mut *books;
-                let (acted, holder) = match (plain, grant, &job.command) {
-                    (Plain::Take(put), Some(grant), Some(Command::Acquire(ask))) => {
-                        let reply = Reply::Granted(real(&grant, version));
-                        // Unless it was given up meanwhile.
-                        let held = mine.set(&ask.id, State::Held);
-                        let holder =
-                            mine.has(&name).then(|| (ask.id.clone(), grant.lease_ms, put.bytes));
-                        (Acted::held(reply, since, held), holder)
+        let mut books = shared.books.lock();
+        let Books { line, mine, known } = &mut *books;
+        let done = match (came, plain, grant, &job.command) {
+            (
+                Ok(Landed::Took { version, now }),
+                Plain::Take(put),
+                Some(grant),
+                Some(Command::Acquire(ask)),
+            ) => {
+                // Unless it was given up meanwhile.
+                let held = mine.set(&ask.id, State::Held);
+                match mine.has(&name) {
+                    true => {
+                        let holder = (ask.id.clone(), grant.lease_ms, put.bytes);
+                        known.took(&name, holder, version, now);
                     }
-                    _ => (Acted::at(Reply::Released, since), None),
-                };
-                known.took(&name, holder, version, now);
+                    false => known.left(&name, version),
+                }
+                let reply = Reply::Granted(real(&grant, version));
+                Ok(Acted { held, ..Acted::at(reply, since) })
+            }
+            (Ok(Landed::Took { version, .. } | Landed::Left { version }), ..) => {
+                known.left(&name, version);
+                Ok(Acted::at(Reply::Released, since))
+            }
+            (Ok(Landed::Otherwise(view)), ..) => Err(Ok((view, since))),
+            (Err(error), ..) => Err(Err(error)),
+        };
+        let found = match done {
+            Ok(acted) => {
                 // Before it is answered: whoever is answered may want the name next.
                 let next = line.done_one(&name, number);
                 drop(books);
@@ -169,9 +183,9 @@ impl<S: Store> Under<S> {
                 }
                 return;
             }
-            Ok(Landed::Otherwise(view)) => Ok((view, since)),
-            Err(error) => Err(error),
+            Err(found) => found,
         };
+        drop(books);
         let runtime = shared.runtime.clone();
         let batch = Batch::of(name, number, job);
         runtime.spawn(async move {

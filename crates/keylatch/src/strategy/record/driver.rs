@@ -157,11 +157,6 @@ impl Acted {
         Acted::at(reply, Moment::now())
     }
 
-    /// A grant that counts as held here already.
-    pub(super) fn held(reply: Reply, since: Moment, held: bool) -> Acted {
-        Acted { held, ..Acted::at(reply, since) }
-    }
-
     pub(super) fn at(reply: Reply, since: Moment) -> Acted {
         Acted { reply, since, seq: 0, repeated: false, held: false }
     }
@@ -265,15 +260,12 @@ impl<S: Store> Shared<S> {
             _ => None,
         };
         let Some(simple) = simple else { return self.carry_out(batch, None).await };
-        match batch.into_one() {
-            Ok((name, number, job)) => {
-                if let Some(work) = self.land(name, number, job, simple) {
-                    work.await;
-                }
-                Vec::new()
-            }
-            Err(batch) => self.carry_out(batch, None).await,
+        let (name, number, job) = batch.into_one();
+        if let Some(work) = self.land(name, number, job, simple) {
+            work.await;
         }
+        // Whoever is next begins when it has landed.
+        Vec::new()
     }
 
     /// The same, also if something was tried already.

@@ -123,9 +123,11 @@ impl<C: Calls> Drop for Busy<C> {
         if !self.done {
             let mut state = self.inner.state.lock();
             state.ended();
-            if state.busy == 0 {
-                state.waiting.clear();
-            }
+            let left =
+                if state.busy == 0 { std::mem::take(&mut state.waiting) } else { VecDeque::new() };
+            // Not while it is locked: who knows what they do when they are dropped.
+            drop(state);
+            drop(left);
         }
     }
 }

@@ -156,20 +156,21 @@ impl Known {
         entry.record.head.as_ref().filter(|_| ends).map(|head| head.version)
     }
 
-    /// Where nobody else is or was, this one holds by a change, for so long and with this head; or nobody does any
-    /// more.
+    /// By a change of ours nobody is there any more, or nobody who is wanted.
+    pub(super) fn left(&mut self, name: &Name, version: u64) {
+        self.is_ours(version);
+        self.names.remove(name);
+    }
+
+    /// Where nobody else was, this one holds by a change of ours, for so long and with this head.
     pub(super) fn took(
         &mut self,
         name: &Name,
-        holder: Option<(RequestId, Option<u64>, Vec<u8>)>,
+        (id, lease_ms, bytes): (RequestId, Option<u64>, Vec<u8>),
         version: u64,
         now: u64,
     ) {
         self.is_ours(version);
-        let Some((id, lease_ms, bytes)) = holder else {
-            self.names.remove(name);
-            return;
-        };
         let alone = Alone { id, deadline: lease_ms.map(|lease_ms| now + lease_ms) };
         let head = Head { version, time: now, bytes, alive: None };
         let record = Record { head: Some(head), queue: Vec::new() };

@@ -46,13 +46,10 @@ impl<J> Batch<J> {
         Batch { names: vec![name], jobs: vec![job], numbers: vec![number] }
     }
 
-    /// Its number, name and job, if it is only that.
-    pub(super) fn into_one(self) -> Result<(Name, u64, J), Batch<J>> {
-        let Batch { mut names, mut jobs, numbers } = self;
-        match (&names[..], &jobs[..], &numbers[..]) {
-            ([_], [_], [number]) => Ok((names.remove(0), *number, jobs.remove(0))),
-            _ => Err(Batch { names, jobs, numbers }),
-        }
+    /// The name, the number and the job of one.
+    pub(super) fn into_one(mut self) -> (Name, u64, J) {
+        assert!(self.names.len() == 1 && self.jobs.len() == 1, "it is one, on one name");
+        (self.names.remove(0), self.numbers[0], self.jobs.remove(0))
     }
 }
 

@@ -185,17 +185,23 @@ impl Plain {
 /// What came of a plain change.
 #[derive(Debug)]
 pub(crate) enum Landed {
-    /// It has happened: its version, and the store's clock, as of [`Done`].
-    Done { version: u64, now: u64 },
+    /// The name was taken: the version of its head, and the time of that.
+    Took { version: u64, now: u64 },
+    /// The name was left: the version of that, which may be the one that was expected.
+    Left { version: u64 },
     /// It was otherwise, and nothing has happened.
     Otherwise(View),
 }
 
-impl From<Committed> for Landed {
-    fn from(committed: Committed) -> Landed {
-        match committed {
-            Committed::Done(Done { version, now, .. }) => Landed::Done { version, now },
-            Committed::Mismatch(view) => Landed::Otherwise(view),
+impl Landed {
+    /// What came of it as of any other change.
+    fn of(plain: &Plain, committed: Committed) -> Landed {
+        match (plain, committed) {
+            (Plain::Take(_), Committed::Done(Done { version, now, .. })) => {
+                Landed::Took { version, now }
+            }
+            (Plain::Leave(_), Committed::Done(Done { version, .. })) => Landed::Left { version },
+            (_, Committed::Mismatch(view)) => Landed::Otherwise(view),
         }
     }
 }
@@ -263,7 +269,10 @@ pub(crate) trait Store: Send + Sync + 'static {
         landing: Landing,
     ) -> Option<Carried<()>> {
         let committed = self.commit(plain.as_change(&name));
-        let work = async move { landing(plain, committed.await.map(Landed::from)) };
+        let work = async move {
+            let came = committed.await.map(|committed| Landed::of(&plain, committed));
+            landing(plain, came);
+        };
         Some(Carried::new(runtime, Box::pin(work)))
     }
     /// These waiters live; false for one that is not there any more, or was dead already (5).

@@ -62,7 +62,8 @@ pub(crate) async fn idle_locks_side_by_side(ground: &impl Ground) {
     let (mut versions, mut refused) = (vec![0; NAMES], vec![0; NAMES]);
     for (at, came) in taken.join_all().await {
         match came.unwrap() {
-            Landed::Done { version, .. } => {
+            Landed::Left { .. } => panic!("nobody leaves"),
+            Landed::Took { version, .. } => {
                 assert_eq!(std::mem::replace(&mut versions[at], version), 0, "taken twice");
             }
             Landed::Otherwise(view) => {

@@ -88,7 +88,7 @@ pub(crate) async fn a_plain_change_lands_or_tells_what_there_is(ground: &impl Gr
     let mut last = 0;
     for _ in 0..3 {
         let came = land(store, "k", take("1")).await.unwrap();
-        let Landed::Done { version, .. } = came else { panic!("{came:?}, though nobody is there") };
+        let Landed::Took { version, .. } = came else { panic!("{came:?}, though nobody is there") };
         assert!(version > last, "{version} after {last}");
         let head = read(store, "k").await.head.unwrap();
         assert_eq!((head.version, &head.bytes[..]), (version, &b"1"[..]));
@@ -105,7 +105,7 @@ pub(crate) async fn a_plain_change_lands_or_tells_what_there_is(ground: &impl Gr
         assert_eq!(view.names["k"].queue[0].seq, ann);
         done(store, change([("k", removing(Expect::There, Write::Keep, [("ann", ann)]))])).await;
         let came = land(store, "k", Plain::Leave(version)).await.unwrap();
-        assert!(matches!(came, Landed::Done { .. }), "{came:?}, though nobody waits any more");
+        assert!(matches!(came, Landed::Left { .. }), "{came:?}, though nobody waits any more");
         let none = read(store, "k").await;
         assert!(none.head.is_none() && none.queue.is_empty());
         last = ann;

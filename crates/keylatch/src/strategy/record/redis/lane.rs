@@ -2,9 +2,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
-
-use parking_lot::Mutex;
 
 use super::super::gather::{Calls, Gather};
 use super::super::store::{Landed, Landing, Name, Plain, StoreError};
@@ -29,33 +26,17 @@ impl Job {
     }
 }
 
-/// Redis's clock as last heard, for the one answer that does not say it. It is behind by as long as that
-/// answer was under way.
-#[derive(Default)]
-struct Clock(Mutex<Option<(u64, Instant)>>);
-
-impl Clock {
-    fn heard(&self, now: u64) {
-        *self.0.lock() = Some((now, Instant::now()));
-    }
-
-    fn now(&self) -> u64 {
-        self.0.lock().map_or(0, |(then, since)| then + since.elapsed().as_millis() as u64)
-    }
-}
-
 pub(super) struct Changes {
     link: Arc<Link>,
     scripts: Arc<Scripts>,
-    clock: Clock,
 }
 
 pub(super) struct Lane(Gather<Changes>);
 
 impl Lane {
     pub(super) fn new(link: &Arc<Link>, scripts: &Arc<Scripts>) -> Lane {
-        let (link, scripts, clock) = (Arc::clone(link), Arc::clone(scripts), Clock::default());
-        Lane(Gather::new(Changes { link, scripts, clock }))
+        let (link, scripts) = (Arc::clone(link), Arc::clone(scripts));
+        Lane(Gather::new(Changes { link, scripts }))
     }
 
     pub(super) fn land(&self, name: Name, plain: Plain, landing: Landing) -> Option<Carried<()>> {
@@ -75,21 +56,23 @@ impl Calls for Changes {
     }
 
     async fn call(&self, mut jobs: Vec<Job>) {
-        let Changes { link, scripts, clock } = self;
+        let Changes { link, scripts } = self;
         // They are on different names, so their order means nothing.
         jobs.sort_by_key(|job| matches!(job.plain, Plain::Leave(_)));
         let (script, command) = match &jobs[..] {
             [job] => words::one(scripts, job),
             _ => (&scripts.plain, words::plain(&scripts.plain, &jobs)),
         };
-        let landed = run(link, script, command).await.map(|came| match &jobs[..] {
-            [job] => words::landed_one(job, came, || clock.now()),
-            _ => words::landed(&jobs, came),
+        let landed = run(link, script, command).await.and_then(|came| {
+            let landed = match &jobs[..] {
+                [job] => words::landed_one(job, came).map(|landed| vec![Ok(landed)]),
+                _ => words::landed(&jobs, came),
+            };
+            landed.ok_or_else(nonsense)
         });
-        match landed.and_then(|landed| landed.ok_or_else(nonsense)) {
+        match landed {
             Ok(landed) => {
-                clock.heard(landed.now);
-                for (job, came) in jobs.into_iter().zip(landed.each) {
+                for (job, came) in jobs.into_iter().zip(landed) {
                     job.land(came);
                 }
             }

@@ -68,41 +68,20 @@ fn takes(jobs: &[Job]) -> usize {
     jobs.iter().filter(|job| matches!(job.plain, Plain::Take(_))).count()
 }
 
-/// What came of each plain change, and the time. The clock is asked if the answer does not say it.
-pub(super) struct AllLanded {
-    pub(super) each: Vec<Result<Landed, StoreError>>,
-    pub(super) now: u64,
-}
-
-/// What the script for one says, in the same words as that for several.
-pub(super) fn landed_one(
-    job: &Job,
-    value: Value,
-    clock: impl FnOnce() -> u64,
-) -> Option<AllLanded> {
-    let (landed, now) = match value {
-        // By `leave.lua`.
-        Value::Int(1) => {
-            let Plain::Leave(version) = job.plain else { return None };
-            let now = clock();
-            (Landed::Done { version, now }, now)
-        }
-        Value::BulkString(stamp) => {
+/// What the script for one says.
+pub(super) fn landed_one(job: &Job, value: Value) -> Option<Landed> {
+    match (value, &job.plain) {
+        (Value::Int(1), Plain::Leave(version)) => Some(Landed::Left { version: *version }),
+        (Value::BulkString(stamp), Plain::Take(_)) => {
             let mut words = Words(&stamp);
-            let (version, now) = (words.number()?, words.time()?);
-            (Landed::Done { version, now }, now)
+            Some(Landed::Took { version: words.number()?, now: words.time()? })
         }
-        found => {
-            let view = view(std::slice::from_ref(&job.name), found)?;
-            let now = view.now;
-            (Landed::Otherwise(view), now)
-        }
-    };
-    Some(AllLanded { each: vec![Ok(landed)], now })
+        (found, _) => Some(Landed::Otherwise(view(std::slice::from_ref(&job.name), found)?)),
+    }
 }
 
-/// What the script for several says.
-pub(super) fn landed(jobs: &[Job], value: Value) -> Option<AllLanded> {
+/// What the script for several says, of each of them.
+pub(super) fn landed(jobs: &[Job], value: Value) -> Option<Vec<Result<Landed, StoreError>>> {
     let (stamp, others) = match value {
         Value::BulkString(stamp) => (stamp, Vec::new()),
         Value::Array(mut all) if !all.is_empty() => {
@@ -118,9 +97,9 @@ pub(super) fn landed(jobs: &[Job], value: Value) -> Option<AllLanded> {
         Ok(match job.plain {
             Plain::Take(_) => {
                 version += 1;
-                Landed::Done { version: version - 1, now }
+                Landed::Took { version: version - 1, now }
             }
-            Plain::Leave(version) => Landed::Done { version, now },
+            Plain::Leave(version) => Landed::Left { version },
         })
     };
     let mut each: Vec<Result<Landed, StoreError>> = jobs.iter().map(done).collect();
@@ -137,7 +116,7 @@ pub(super) fn landed(jobs: &[Job], value: Value) -> Option<AllLanded> {
             None => Ok(Landed::Otherwise(view(name, other)?)),
         };
     }
-    Some(AllLanded { each, now })
+    Some(each)
 }
 
 /// How a head begins where nobody waits.

@@ -116,7 +116,7 @@ async fn a_redis_without_memory_lets_go_those_who_are_among_others() {
             (true, Err(error)) => {
                 assert!(!error.unknown && error.text.contains("OOM"), "{error:?}");
             }
-            (false, Ok(Landed::Done { .. })) => {}
+            (false, Ok(Landed::Left { .. })) => {}
             (comes, came) => panic!("comes: {comes}, {came:?}"),
         }
     }
@@ -171,8 +171,8 @@ fn forever() -> Plain {
 /// The version of what must have happened.
 async fn taken(landed: impl Future<Output = Result<Landed, StoreError>>) -> u64 {
     match landed.await.unwrap() {
-        Landed::Done { version, .. } => version,
-        Landed::Otherwise(view) => panic!("{view:?}"),
+        Landed::Took { version, .. } => version,
+        other => panic!("{other:?}"),
     }
 }
 
