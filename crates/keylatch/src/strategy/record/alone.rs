@@ -165,7 +165,8 @@ impl<S: Store> Under<S> {
                 let reply = Reply::Granted(real(&grant, version));
                 Ok(Acted { held, ..Acted::at(reply, since) })
             }
-            (Ok(Landed::Took { version, .. } | Landed::Left { version }), ..) => {
+            (Ok(Landed::Took { .. }), ..) => unreachable!("only a lock takes a name"),
+            (Ok(Landed::Left { version }), ..) => {
                 known.left(&name, version);
                 Ok(Acted::at(Reply::Released, since))
             }
