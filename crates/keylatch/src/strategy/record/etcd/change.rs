@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::store::{Change, Done, Expect, Found, Name, NameChange, Put, Stand, Write};
+use super::super::store::{
+    Change, Done, Expect, Found, Holder, Name, NameChange, Put, Stand, Write,
+};
 use super::keys::{Base, Keys, NUMBERS, Part, next};
 use super::leases::{Class, class};
 use super::value::{self, Why};
@@ -245,7 +247,10 @@ fn write(parts: &mut Parts, ground: &Ground<'_>, name: &str, one: &NameChange) {
     parts.writes.push(Op::put(key, value::head(put, ground.now), 0));
     for holder in put.holders.iter().filter(|holder| holder.leased) {
         let lease = holder.left_ms.map_or(0, |ms| ground.lease(ms));
-        parts.writes.push(Op::put(keys.hold(name, &holder.id), Vec::new(), lease));
+        parts.writes.push(match put.holders.len() {
+            1 => Op::put(keys.hold_alone(name), value::hold(&holder.id), lease),
+            _ => Op::put(keys.hold(name, &holder.id), Vec::new(), lease),
+        });
     }
     if let Some(ms) = keep {
         parts.writes.push(Op::put(keys.keep(name), Vec::new(), ground.lease(ms)));
@@ -253,10 +258,15 @@ fn write(parts: &mut Parts, ground: &Ground<'_>, name: &str, one: &NameChange) {
 }
 
 /// Removes the old head and what stands beside it for those who do not hold any more: all between what
-/// stays, because etcd does not let a key be deleted and put at once.
+/// stays, because etcd does not let a key be deleted and put at once. Who held before may stand under either of
+/// its keys; if the one for whoever is alone is that of somebody who has left, it stands for nobody.
 fn clear(parts: &mut Parts, keys: &Keys, name: &str, put: &Put, head: &[u8]) {
-    let mut stay: Vec<_> = put.holders.iter().map(|holder| keys.hold(name, &holder.id)).collect();
-    stay.push(head.to_vec());
+    let mut stay = vec![head.to_vec()];
+    if put.holders.len() == 1 || put.holders.iter().any(|holder| !holder.leased) {
+        stay.push(keys.hold_alone(name));
+    }
+    let many = |holder: &&Holder| put.holders.len() > 1 || !holder.leased;
+    stay.extend(put.holders.iter().filter(many).map(|holder| keys.hold(name, &holder.id)));
     stay.sort_unstable();
     let (mut from, end) = keys.head_to_keep(name);
     for key in stay {

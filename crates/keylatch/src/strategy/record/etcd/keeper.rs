@@ -167,9 +167,12 @@ impl Shared {
             }
             Label::Hold(name, None) => ops.push(if_as_written(keys.keep(name), None)),
             Label::Hold(name, Some(id)) => {
-                let tell = Op::put(told(ops), value::told(name, &[], Why::Lease), 0);
-                let tell = if_somebody_waits(keys, name, tell);
-                ops.push(if_as_written(keys.hold(name, id), Some(tell)));
+                // It stands under one of these: no other of the name was written with it.
+                for key in [keys.hold_alone(name), keys.hold(name, id)] {
+                    let tell = Op::put(told(ops), value::told(name, &[], Why::Lease), 0);
+                    let tell = if_somebody_waits(keys, name, tell);
+                    ops.push(if_as_written(key, Some(tell)));
+                }
             }
             Label::Wait(seq, id) => {
                 let index = self.base().revision(*seq).map_or(0, |(_, index)| index);

@@ -4,7 +4,8 @@
 //! |---|---|---|
 //! | `base` | what all numbers begin with | |
 //! | `n/NAME/head/INDEX` | who holds; INDEX tells apart what was changed at once | |
-//! | `n/NAME/hold/ID` | this holder's lease lives | the holder's |
+//! | `n/NAME/hold` | this holder's lease lives, who was put as the only one | the holder's |
+//! | `n/NAME/hold/ID` | the same of one who was put with others | the holder's |
 //! | `n/NAME/keep` | a head without holders is not swept yet | its own |
 //! | `n/NAME/wait/ID/INDEX` | a waiter | the waiter's |
 //! | `w/told/I` | what is told to everyone, written over and over | |
@@ -16,6 +17,9 @@
 //!
 //! All of a name is one range, in which `head/`, `hold/` and `keep` are next to each other; all that is
 //! watched is another.
+//!
+//! etcd steps over keys that were deleted until it is compacted, in every range. So who holds alone, as most do, always
+//! stands under the same key: with keys of their own a name would cost more with each lock that there was.
 
 use keylatch_table::{RequestId, Text};
 
@@ -39,7 +43,8 @@ pub(super) struct Keys {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Part {
     Head { index: u64 },
-    Hold(RequestId),
+    /// Whose, if the key says it; else its value does.
+    Hold(Option<RequestId>),
     Keep,
     Wait { index: u64 },
 }
@@ -105,6 +110,12 @@ impl Keys {
         below(self.name(name) + "head/")
     }
 
+    /// Of the only holder, whoever it is.
+    pub(super) fn hold_alone(&self, name: &str) -> Vec<u8> {
+        (self.name(name) + "hold").into_bytes()
+    }
+
+    /// Of one among several.
     pub(super) fn hold(&self, name: &str, id: &RequestId) -> Vec<u8> {
         let mut key = self.name(name) + "hold/";
         escape(&id.to_string(), &mut key);
@@ -270,8 +281,9 @@ impl Keys {
         let id = |text: &str| unescape(text).map(|text| RequestId::new(&text));
         let part = match part.split_once('/') {
             None if part == "keep" => Part::Keep,
+            None if part == "hold" => Part::Hold(None),
             Some(("head", text)) => Part::Head { index: index(text)? },
-            Some(("hold", text)) => Part::Hold(id(text)?),
+            Some(("hold", text)) => Part::Hold(Some(id(text)?)),
             Some(("wait", rest)) => {
                 let (_, text) = rest.split_once('/')?;
                 Part::Wait { index: index(text)? }
@@ -376,10 +388,11 @@ mod tests {
                 Some((name.into(), Part::Head { index: 9 }))
             );
             assert_eq!(keys.parse(&keys.keep(name)), Some((name.into(), Part::Keep)));
+            assert_eq!(keys.parse(&keys.hold_alone(name)), Some((name.into(), Part::Hold(None))));
             for text in odd {
                 let id = RequestId::new(text);
                 let hold = keys.hold(name, &id);
-                assert_eq!(keys.parse(&hold), Some((name.into(), Part::Hold(id.clone()))));
+                assert_eq!(keys.parse(&hold), Some((name.into(), Part::Hold(Some(id.clone())))));
                 let wait = keys.wait(name, &id, 0xfff);
                 assert_eq!(keys.parse(&wait), Some((name.into(), Part::Wait { index: 0xfff })));
                 for other in odd {
@@ -401,9 +414,13 @@ mod tests {
         let keys = Keys::new("p/");
         let (from, to) = keys.head_to_keep("k");
         let id = RequestId::new("\u{10ffff}");
-        for inside in
-            [keys.head("k", 0), keys.head("k", 4_095), keys.hold("k", &id), keys.keep("k")]
-        {
+        for inside in [
+            keys.head("k", 0),
+            keys.head("k", 4_095),
+            keys.hold_alone("k"),
+            keys.hold("k", &id),
+            keys.keep("k"),
+        ] {
             assert!(from <= inside && inside < to);
         }
         assert!(keys.wait("k", &id, 0) >= to);

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use keylatch_table::RequestId;
+
 use super::super::store::{Append, Head, Name, Put, Record, Told, View, Waiter};
 use super::keys::{Base, Keys, Part};
 use super::wire::KeyValue;
@@ -34,6 +36,15 @@ pub(super) fn head(put: &Put, now: u64) -> Vec<u8> {
 
 pub(super) fn may_go(head: &[u8]) -> bool {
     head.first() == Some(&MAY_GO)
+}
+
+/// Who holds, where the key does not say it.
+pub(super) fn hold(id: &RequestId) -> Vec<u8> {
+    id.to_string().into_bytes()
+}
+
+fn held_by(value: &[u8]) -> Option<RequestId> {
+    std::str::from_utf8(value).ok().map(RequestId::new)
 }
 
 pub(super) fn wait(append: &Append) -> Vec<u8> {
@@ -90,7 +101,8 @@ pub(super) fn view<'a>(
                 record.head = Some(Head { version, time, bytes, alive: Some(BTreeSet::new()) });
             }
             Part::Hold(id) => {
-                if let Some(alive) = record.head.as_mut().and_then(|head| head.alive.as_mut()) {
+                let alive = record.head.as_mut().and_then(|head| head.alive.as_mut());
+                if let (Some(alive), Some(id)) = (alive, id.or_else(|| held_by(&kv.value))) {
                     alive.insert(id);
                 }
             }
