@@ -206,6 +206,7 @@ impl<S: Store> Shared<S> {
     ) -> Entered {
         let (done, asked) = oneshot::channel();
         let job = Job { command, asker: Asker { done, counted } };
+        let passing = names.iter().any(|name| books.mine.relays.is_at(name));
         let called = match books.line.enter(names, job) {
             Ok(called) => called,
             Err(before) => {
@@ -214,7 +215,7 @@ impl<S: Store> Shared<S> {
                 return Entered { work: None, asked };
             }
         };
-        let work = Carried::new(&self.runtime, Box::pin(Arc::clone(self).work(called)));
+        let work = Carried::new(&self.runtime, Box::pin(Arc::clone(self).work(called, passing)));
         books.line.carried(called, work.pusher());
         Entered { work: Some(work), asked }
     }
@@ -226,7 +227,11 @@ impl<S: Store> Shared<S> {
     }
 
     /// Does what it is its turn. Whatever comes next by that is others'.
-    async fn work(self: Arc<Self>, called: u64) {
+    async fn work(self: Arc<Self>, called: u64, passing: bool) {
+        if passing {
+            // Whoever was passed the lock by this mostly gives it up at once: then that is the same write.
+            tokio::task::yield_now().await;
+        }
         for next in self.batch(called).await {
             self.start(next);
         }

@@ -20,9 +20,14 @@ pub(super) trait Calls: Send + Sync + 'static {
     type Job: Send + 'static;
     /// How many are under way at once.
     fn most(&self) -> usize;
-    /// As long as one is under way, so many have to wait for another to begin, or one has to wait for longer than calls
-    /// take: where a call for many costs little more than one for a few.
-    fn crowd(&self) -> usize {
+    /// Whether a call for many costs little more than one for a few: then those who were answered together have a moment
+    /// to ask again, so that they go together again, and others wait for company.
+    fn gathers(&self) -> bool {
+        false
+    }
+    /// As long as calls for so many are under way, so many have to wait for another to begin. Whoever
+    /// [submits](Gather::submit) does not wait for them longer than calls take.
+    fn crowd(&self, _under_way: usize) -> usize {
         1
     }
     /// Takes those that go together next; none only if nobody waits.
@@ -49,6 +54,8 @@ struct State<J> {
     waiting: VecDeque<J>,
     /// How many call at the moment.
     busy: usize,
+    /// What they call for.
+    under_way: usize,
     /// Those of them who only do while they wait for it.
     carried: Vec<Weak<dyn Push>>,
 }
@@ -56,7 +63,7 @@ struct State<J> {
 impl<C: Calls> Gather<C> {
     /// To be called inside of the runtime that does the work.
     pub(super) fn new(calls: C) -> Gather<C> {
-        let state = State { waiting: VecDeque::new(), busy: 0, carried: Vec::new() };
+        let state = State { waiting: VecDeque::new(), busy: 0, under_way: 0, carried: Vec::new() };
         Gather(Arc::new(Inner { calls, runtime: Handle::current(), state: Mutex::new(state) }))
     }
 
@@ -64,10 +71,10 @@ impl<C: Calls> Gather<C> {
     pub(super) fn add(&self, job: C::Job) -> Option<Carried<()>> {
         let mut state = self.0.state.lock();
         state.waiting.push_back(job);
-        let begins = state.busy == 0 || state.waiting.len() >= self.0.calls.crowd();
+        let begins = state.busy == 0 || state.waiting.len() >= self.0.calls.crowd(state.under_way);
         if begins && state.busy < self.0.calls.most() {
             state.busy += 1;
-            let work = Box::pin(run(Busy { inner: Arc::clone(&self.0), done: false }));
+            let work = Box::pin(run(Busy::new(&self.0)));
             let work = Carried::new(&self.0.runtime, work);
             state.carried.push(work.pusher());
             return Some(work);
@@ -86,7 +93,7 @@ impl<C: Calls> Gather<C> {
         mut answered: oneshot::Receiver<T>,
     ) -> impl Future<Output = Option<T>> + Send + use<C, T> {
         let work = self.add(job);
-        let inner = (self.0.calls.crowd() > 1).then(|| Arc::clone(&self.0));
+        let inner = self.0.calls.gathers().then(|| Arc::clone(&self.0));
         async move {
             if let Some(work) = work {
                 // Not longer than for its own: others may have come meanwhile.
@@ -96,7 +103,7 @@ impl<C: Calls> Gather<C> {
                 match tokio::time::timeout(LONG, &mut answered).await {
                     Ok(answer) => return answer.ok(),
                     // What is under way is held up, perhaps by something that does not concern this one.
-                    Err(_) => begin(inner),
+                    Err(_) => begin(&inner),
                 }
             }
             answered.await.ok()
@@ -115,13 +122,22 @@ impl<J> State<J> {
 /// Somebody who calls for all. If it ends early, with its runtime, nobody is left waiting for it.
 struct Busy<C: Calls> {
     inner: Arc<Inner<C>>,
+    /// How many it calls for.
+    jobs: usize,
     done: bool,
+}
+
+impl<C: Calls> Busy<C> {
+    fn new(inner: &Arc<Inner<C>>) -> Busy<C> {
+        Busy { inner: Arc::clone(inner), jobs: 0, done: false }
+    }
 }
 
 impl<C: Calls> Drop for Busy<C> {
     fn drop(&mut self) {
         if !self.done {
             let mut state = self.inner.state.lock();
+            state.under_way -= self.jobs;
             state.ended();
             let left =
                 if state.busy == 0 { std::mem::take(&mut state.waiting) } else { VecDeque::new() };
@@ -133,12 +149,12 @@ impl<C: Calls> Drop for Busy<C> {
 }
 
 /// One more calls, if somebody waits.
-fn begin<C: Calls>(inner: Arc<Inner<C>>) {
+fn begin<C: Calls>(inner: &Arc<Inner<C>>) {
     let mut state = inner.state.lock();
     if state.busy < inner.calls.most() && !state.waiting.is_empty() {
         state.busy += 1;
         drop(state);
-        tokio::spawn(run(Busy { inner, done: false }));
+        tokio::spawn(run(Busy::new(&inner)));
     }
 }
 
@@ -147,6 +163,7 @@ async fn run<C: Calls>(mut busy: Busy<C>) {
     loop {
         let jobs = {
             let mut state = busy.inner.state.lock();
+            state.under_way -= std::mem::take(&mut busy.jobs);
             let jobs = busy.inner.calls.together(&mut state.waiting);
             if jobs.is_empty() {
                 state.ended();
@@ -154,11 +171,12 @@ async fn run<C: Calls>(mut busy: Busy<C>) {
                 busy.done = true;
                 return;
             }
+            state.under_way += jobs.len();
+            busy.jobs = jobs.len();
             jobs
         };
-        let several = jobs.len() > 1 && busy.inner.calls.crowd() > 1;
         busy.inner.calls.call(jobs).await;
-        if several {
+        if busy.jobs > 1 && busy.inner.calls.gathers() {
             // They have their answers, and mostly want the next thing at once: then all of them go together again.
             tokio::task::yield_now().await;
         }
@@ -175,7 +193,7 @@ mod tests {
     /// Answers how many went together, once it may.
     struct Counts {
         most: usize,
-        crowd: usize,
+        crowd: fn(usize) -> usize,
         may: Arc<Semaphore>,
         calls: mpsc::UnboundedSender<usize>,
     }
@@ -187,8 +205,12 @@ mod tests {
             self.most
         }
 
-        fn crowd(&self) -> usize {
-            self.crowd
+        fn gathers(&self) -> bool {
+            true
+        }
+
+        fn crowd(&self, under_way: usize) -> usize {
+            (self.crowd)(under_way)
         }
 
         fn together(&self, waiting: &mut VecDeque<Self::Job>) -> Vec<Self::Job> {
@@ -212,10 +234,10 @@ mod tests {
     }
 
     fn scene() -> Scene {
-        scene_of(1, 1)
+        scene_of(1, |_| 1)
     }
 
-    fn scene_of(most: usize, crowd: usize) -> Scene {
+    fn scene_of(most: usize, crowd: fn(usize) -> usize) -> Scene {
         let may = Arc::new(Semaphore::new(0));
         let (tell, calls) = mpsc::unbounded_channel();
         let gather = Gather::new(Counts { most, crowd, may: Arc::clone(&may), calls: tell });
@@ -247,7 +269,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_second_call_begins_when_a_crowd_waits_or_the_first_is_held_up() {
-        let mut scene = scene_of(3, 3);
+        let mut scene = scene_of(3, |_| 3);
         let mut calls = vec![tokio::spawn(scene.submit())];
         assert_eq!(scene.calls.recv().await, Some(1));
         calls.extend([scene.submit(), scene.submit()].map(tokio::spawn));
@@ -265,9 +287,38 @@ mod tests {
         assert_eq!(counts, [1, 3, 3, 3, 1]);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn the_more_are_under_way_the_more_company_is_waited_for() {
+        let mut scene = scene_of(2, |under_way| under_way / 2);
+        let mut first = Vec::new();
+        for _ in 0..2 {
+            first.push(tokio::spawn(scene.submit()));
+            assert_eq!(scene.calls.recv().await, Some(1), "one is enough beside one");
+        }
+        let together = [(); 6].map(|()| tokio::spawn(scene.submit()));
+        scene.may.add_permits(1);
+        assert_eq!(scene.calls.recv().await, Some(6), "no more than two calls at once");
+        scene.may.add_permits(1);
+        for one in first {
+            assert_eq!(one.await.unwrap(), Some(1));
+        }
+        let mut others = vec![tokio::spawn(scene.submit()), tokio::spawn(scene.submit())];
+        tokio::task::yield_now().await;
+        assert!(scene.calls.try_recv().is_err(), "two are no company beside six");
+        others.push(tokio::spawn(scene.submit()));
+        assert_eq!(scene.calls.recv().await, Some(3));
+        scene.may.add_permits(2);
+        for one in together {
+            assert_eq!(one.await.unwrap(), Some(6));
+        }
+        for one in others {
+            assert_eq!(one.await.unwrap(), Some(3));
+        }
+    }
+
     #[tokio::test]
     async fn those_who_are_answered_together_go_together_again() {
-        let mut scene = scene_of(1, 2);
+        let mut scene = scene_of(1, |_| 2);
         let first = tokio::spawn(scene.submit());
         assert_eq!(scene.calls.recv().await, Some(1));
         let twice = [(); 3].map(|()| {

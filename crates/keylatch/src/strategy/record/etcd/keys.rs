@@ -42,11 +42,15 @@ pub(super) struct Keys {
 /// What a key below a name is.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    Head { index: u64 },
+    Head {
+        index: u64,
+    },
     /// Whose, if the key says it; else its value does.
     Hold(Option<RequestId>),
     Keep,
-    Wait { index: u64 },
+    Wait {
+        index: u64,
+    },
 }
 
 impl Keys {

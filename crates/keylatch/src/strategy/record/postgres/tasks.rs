@@ -129,7 +129,11 @@ impl Calls for Arc<Lane> {
     }
 
     /// One connection that takes all who wait is faster than several that take a few each, as long as one call has room for them.
-    fn crowd(&self) -> usize {
+    fn gathers(&self) -> bool {
+        true
+    }
+
+    fn crowd(&self, _under_way: usize) -> usize {
         MOST
     }
 

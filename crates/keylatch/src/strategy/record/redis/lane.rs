@@ -11,8 +11,8 @@ use crate::carried::Carried;
 
 /// How many go together at most: nobody else is served meanwhile.
 const TOGETHER: usize = 64;
-/// How many scripts are under way: while Redis does one, the next is gathered.
-const UNDER_WAY: usize = 2;
+/// How many scripts are under way: while Redis does one, what came of another is told, and the next is gathered.
+const UNDER_WAY: usize = 3;
 
 pub(super) struct Job {
     pub(super) name: Name,
@@ -49,6 +49,16 @@ impl Calls for Changes {
 
     fn most(&self) -> usize {
         UNDER_WAY
+    }
+
+    fn gathers(&self) -> bool {
+        true
+    }
+
+    /// Not much fewer than those who are under way: a script for a few costs nearly as much, and takes the place
+    /// of one for all of those who are about to ask.
+    fn crowd(&self, under_way: usize) -> usize {
+        (under_way * 3 / 4).max(1)
     }
 
     fn together(&self, waiting: &mut VecDeque<Job>) -> Vec<Job> {

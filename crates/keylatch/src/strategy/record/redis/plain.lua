@@ -47,17 +47,20 @@ for place = 1, taken do
     end
   end
 end
-for place = taken + 1, #KEYS do
-  local key, start = KEYS[place], ARGV[taken + place + 1]
-  local head = call('GET', key)
-  if head and (find(head, start, 1, true) == 1
-      -- Somebody may have waited, and does not any more.
-      or find(head, 'w' .. sub(start, 2), 1, true) == 1
-        and call('EXISTS', 'keylatch:wait:' .. sub(key, 15)) == 0) then
-    call('DEL', key)
-  else
-    other(place, found(key, head))
+if #KEYS > taken then
+  local heads, gone = call('MGET', unpack(KEYS, taken + 1)), {}
+  for at = 1, #heads do
+    local key, head, start = KEYS[taken + at], heads[at], ARGV[2 * taken + at + 1]
+    if head and (find(head, start, 1, true) == 1
+        -- Somebody may have waited, and does not any more.
+        or find(head, 'w' .. sub(start, 2), 1, true) == 1
+          and call('EXISTS', 'keylatch:wait:' .. sub(key, 15)) == 0) then
+      gone[#gone + 1] = key
+    else
+      other(taken + at, found(key, head))
+    end
   end
+  if #gone > 0 then call('DEL', unpack(gone)) end
 end
 local all = format('%d', first) .. clock
 if others then

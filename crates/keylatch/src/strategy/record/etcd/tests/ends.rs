@@ -1,10 +1,12 @@
 //! Processes that die or are stopped, an etcd that goes away, comes back, and has lost everything.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::*;
+use crate::strategy::record::etcd::wire::RangeRequest;
 use crate::strategy::record::store::{
     Append, Change, Committed, Expect, Holder, NameChange, Put, Record, Stand, Told, Write,
 };
@@ -77,6 +79,53 @@ async fn until_anything(told: &mut UnboundedReceiver<Told>) {
 
 async fn connect(running: &Running) -> Etcd {
     Etcd::connect(&running.etcd.url()).await.unwrap()
+}
+
+/// What stands in etcd of the name.
+async fn keys(store: &Etcd) -> BTreeSet<Vec<u8>> {
+    let all = RangeRequest::all(store.shared.keys.all("k"));
+    let found = store.shared.link.range(all).await.unwrap();
+    found.kvs.into_iter().map(|kv| kv.key).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_holds_alone_stands_under_the_same_keys() {
+    let running = Running::start();
+    let store = connect(&running).await;
+    let mut seen = BTreeSet::new();
+    for who in ["ann", "bob", "cid"] {
+        let version = done(&store, change(Expect::Absent, put(&[(who, Some(LONG_MS))]))).await;
+        assert!(lives(&store, who).await);
+        seen.append(&mut keys(&store).await);
+        done(&store, change(Expect::Version(version), Write::Delete)).await;
+        assert!(keys(&store).await.is_empty(), "{who} has left nothing");
+    }
+    assert_eq!(seen.len(), 2, "etcd steps over all that ever stood there: {seen:?}");
+}
+
+/// As a write puts those of whom it changes nothing.
+fn beside(still: &str, others: &[(&str, Option<u64>)]) -> Write {
+    let Write::Put(mut put) = put(others) else { unreachable!("it was put") };
+    put.holders.push(Holder { id: RequestId::new(still), left_ms: Some(LONG_MS), leased: false });
+    Write::Put(put)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_was_alone_and_who_came_to_it_live_and_end_each_for_itself() {
+    let running = Running::start();
+    let store = connect(&running).await;
+    done(&store, change(Expect::Absent, put(&[("ann", Some(LONG_MS))]))).await;
+    done(&store, change(Expect::There, beside("ann", &[("bob", Some(300))]))).await;
+    assert!(lives(&store, "ann").await && lives(&store, "bob").await);
+    until_dead(&store, "bob").await;
+    assert!(lives(&store, "ann").await);
+    // Ann leaves, who came first, and later the one who is left is put alone.
+    done(&store, change(Expect::There, beside("ann", &[("cid", Some(LONG_MS))]))).await;
+    done(&store, change(Expect::There, beside("cid", &[]))).await;
+    assert!(lives(&store, "cid").await);
+    done(&store, change(Expect::There, put(&[("cid", Some(300))]))).await;
+    assert!(lives(&store, "cid").await && !lives(&store, "ann").await);
+    until_dead(&store, "cid").await;
 }
 
 fn stop(store: &Etcd, stopped: bool) {
