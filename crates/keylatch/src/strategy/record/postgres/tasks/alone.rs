@@ -91,9 +91,9 @@ impl Lane {
 
     /// What came of something that went the long way says whether somebody waits.
     pub(super) fn saw(&self, works: &[Work], row: &Row) {
-        let pool = match works {
-            [Work::Take(Take { pool, .. }, _) | Work::Change(Change { pool, .. }, _)] => pool,
-            _ => return,
+        let [Work::Take(Take { pool, .. }, _) | Work::Change(Change { pool, .. }, _)] = works
+        else {
+            return;
         };
         if row.try_get::<_, Option<bool>>(9).is_ok_and(|waits| waits == Some(true)) {
             *self.waited.lock() = Some((pool.clone(), Instant::now()));
