@@ -21,7 +21,9 @@ const CONNECTIONS: usize = 6;
 
 /// What the functions of the schema need of a connection. They do it themselves, for each transaction, where they are
 /// not told that it is done. Without `enable_seqscan` a plan that cannot do without one looks dear enough to be compiled,
-/// which takes far longer than to run it.
+/// which takes far longer than to run it. After a crash there are other connections, so one look for it does. And the C
+/// library of many a server gives memory back to the system at the end of every statement and asks for it again in the
+/// next, until it has once given back as much as this `repeat` takes.
 const SET_UP: &str = "
     SET lock_timeout = '4s';
     SET enable_seqscan = off;
@@ -29,6 +31,8 @@ const SET_UP: &str = "
     SET plan_cache_mode = force_generic_plan;
     SET default_transaction_isolation = 'read committed';
     SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
+    SELECT keylatch.after_crash() WHERE NOT EXISTS (SELECT FROM keylatch.since_crash s WHERE s.one);
+    SELECT length(repeat(' ', 1000000));
     SET keylatch.is_set_up = 'on'";
 
 /// Where, and how.

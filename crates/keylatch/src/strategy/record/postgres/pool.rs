@@ -38,8 +38,20 @@ impl Pool {
         text: &'static str,
         params: Params<'_>,
     ) -> Result<Vec<Row>, StoreError> {
+        self.query_either(text, text, params).await
+    }
+
+    /// The same with one text to be prepared, in a connection that is set up (see [`Wire::query_prepared`]), and
+    /// another one for where that is not possible.
+    pub(super) async fn query_either(
+        &self,
+        prepared: &'static str,
+        typed: &'static str,
+        params: Params<'_>,
+    ) -> Result<Vec<Row>, StoreError> {
         let mut sent = false;
-        let answer = tokio::time::timeout(LIMIT, self.send(text, params, &mut sent)).await;
+        let send = self.send(prepared, typed, params, &mut sent);
+        let answer = tokio::time::timeout(LIMIT, send).await;
         answer.unwrap_or_else(|_| {
             let text = format!("PostgreSQL has not answered within {} s", LIMIT.as_secs());
             Err(StoreError { text, unknown: sent })
@@ -60,7 +72,8 @@ impl Pool {
 
     async fn send(
         &self,
-        text: &'static str,
+        prepared: &'static str,
+        typed: &'static str,
         params: Params<'_>,
         sent: &mut bool,
     ) -> Result<Vec<Row>, StoreError> {
@@ -76,15 +89,15 @@ impl Pool {
         let mut wire = Cut(Some(wire));
         let Some(open) = &mut wire.0 else { return Ok(Vec::new()) };
         let mut answer = match self.keeps.load(Ordering::Relaxed) {
-            true => open.query_prepared(text, params).await,
-            false => open.client.query_typed(text, params).await,
+            true => open.query_prepared(prepared, params).await,
+            false => open.client.query_typed(typed, params).await,
         };
         if let Err(error) = &answer
             && matches!(error.code(), Some(&SqlState::INVALID_SQL_STATEMENT_NAME))
         {
             // There is a pooler after all, and nothing has happened.
             self.keeps.store(false, Ordering::Relaxed);
-            answer = open.client.query_typed(text, params).await;
+            answer = open.client.query_typed(typed, params).await;
         }
         let lost = open.client.is_closed()
             || answer.as_ref().is_err_and(|error| error.as_db_error().is_none());

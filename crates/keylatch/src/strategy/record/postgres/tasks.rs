@@ -20,7 +20,7 @@ use super::super::tasks::store::{
     AT_ONCE, Change, NOTED_MS, Page, Put, Ready, Seen, Stamp, Take, Taken, TaskRecord, TaskStore,
     Told, Write, Written,
 };
-use super::call::{count, life, lock, nonsense};
+use super::call::{count, life, nonsense};
 use super::link::explained;
 use super::listen::Modes;
 use super::pool::{Params, Pool};
@@ -32,22 +32,24 @@ const MOST: usize = 32;
 /// And how many bytes they have, more or less.
 const MOST_BYTES: usize = 1 << 20;
 
+/// The version of `tasks.sql` and what belongs to it.
+const VERSION: i32 = 2;
 const SCHEMA: &str = include_str!("tasks.sql");
 const DO: &str = "CALL keylatch.do_tasks($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, \
-    $15, $16, $17, $18, $19, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)";
+    $15, $16, $17, $18, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)";
 const ONE: &str = "
-    SELECT keylatch.now_ms(), t.key, t.version, t.time_ms, t.wrote_version, t.wrote_ms, t.number,
-        t.state::bigint, t.priority::bigint, t.ready_ms, t.bytes, t.claim
+    SELECT keylatch.now_ms(), t.key, t.version, t.time_ms, coalesce(t.wrote_version, t.version),
+        coalesce(t.wrote_ms, t.time_ms), t.number, t.state::bigint, t.priority::bigint, t.ready_ms, t.bytes, t.claim
     FROM (SELECT) one LEFT JOIN keylatch.tasks t ON t.pool = $1 AND t.key = $2";
 const PAGE: &str = "
-    SELECT keylatch.now_ms(), t.key, t.version, t.time_ms, t.wrote_version, t.wrote_ms, t.number,
-        t.state::bigint, t.priority::bigint, t.ready_ms, t.bytes, t.claim
+    SELECT keylatch.now_ms(), t.key, t.version, t.time_ms, coalesce(t.wrote_version, t.version),
+        coalesce(t.wrote_ms, t.time_ms), t.number, t.state::bigint, t.priority::bigint, t.ready_ms, t.bytes, t.claim
     FROM keylatch.tasks t WHERE t.pool = $1 AND t.number > $2 AND ($3 < 0 OR t.state = $3)
     ORDER BY t.number LIMIT $4";
 /// The same, by the index that only these have.
 const FAILED: &str = "
-    SELECT keylatch.now_ms(), t.key, t.version, t.time_ms, t.wrote_version, t.wrote_ms, t.number,
-        t.state::bigint, t.priority::bigint, t.ready_ms, t.bytes, t.claim
+    SELECT keylatch.now_ms(), t.key, t.version, t.time_ms, coalesce(t.wrote_version, t.version),
+        coalesce(t.wrote_ms, t.time_ms), t.number, t.state::bigint, t.priority::bigint, t.ready_ms, t.bytes, t.claim
     FROM keylatch.tasks t WHERE t.pool = $1 AND t.number > $2 AND t.state = 3
     ORDER BY t.number LIMIT $3";
 const COUNTS: &str = "
@@ -339,6 +341,7 @@ async fn send(lane: &Lane, works: Vec<Work>) {
     let error = match rows {
         Ok(row) => match answers(&works, &row) {
             Ok(mut answers) => {
+                lane.saw(&works, &row);
                 for (n, work) in works.into_iter().enumerate() {
                     match (work, answers.remove(&n)) {
                         (Work::Change(_, reply), Some(Came::Written(it))) => {
@@ -418,7 +421,6 @@ async fn together(pool: &Pool, works: &mut [Work]) -> Result<Row, StoreError> {
     let claim = |put: &Option<Put>| put.as_ref().map(|put| put.claim.to_vec());
     let c_bytes: Vec<Option<Vec<u8>>> = puts.iter().map(bytes).collect();
     let c_claim: Vec<Option<Vec<u8>>> = puts.iter().map(claim).collect();
-    let t_lock: Vec<i32> = takes().map(|take| lock(&take.pool)).collect();
     let t_pool: Vec<&[u8]> = takes().map(|take| take.pool.as_bytes()).collect();
     let t_key: Vec<Option<&[u8]>> =
         takes().map(|take| take.key.as_ref().map(|key| key.as_bytes())).collect();
@@ -438,7 +440,6 @@ async fn together(pool: &Pool, works: &mut [Work]) -> Result<Row, StoreError> {
         (&c_after, Type::INT8_ARRAY),
         (&c_bytes, Type::BYTEA_ARRAY),
         (&c_claim, Type::BYTEA_ARRAY),
-        (&t_lock, Type::INT4_ARRAY),
         (&t_pool, Type::BYTEA_ARRAY),
         (&t_key, Type::BYTEA_ARRAY),
         (&t_id, Type::BYTEA_ARRAY),
@@ -524,7 +525,8 @@ impl Lane {
         let there = "SELECT to_regclass('keylatch.task_schema') IS NOT NULL";
         let is_there = |rows: Vec<Row>| rows.first().is_some_and(|row| row.get::<_, bool>(0));
         if is_there(self.pool.query_again(there, &[]).await?) {
-            return Ok(());
+            let version = "SELECT version FROM keylatch.task_schema";
+            return known(&self.pool.query_again(version, &[]).await?);
         }
         let wire = self.pool.link.connect().await.map_err(failed)?;
         // Others may be about to do the same: it is looked again under a lock.
@@ -532,11 +534,34 @@ impl Lane {
             "BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock(1802728813, 2)";
         wire.client.batch_execute(begin).await.map_err(failed)?;
         if !is_there(wire.client.query_typed(there, &[]).await.map_err(failed)?) {
-            let make = format!("{SCHEMA}; INSERT INTO keylatch.task_schema (version) VALUES (1)");
+            let note = format!("INSERT INTO keylatch.task_schema (version) VALUES ({VERSION})");
+            let make = format!("{}; {note}", alone::with_statements(SCHEMA));
             wire.client.batch_execute(&make).await.map_err(failed)?;
         }
+        let version = "SELECT version FROM keylatch.task_schema";
+        known(&wire.client.query_typed(version, &[]).await.map_err(failed)?)?;
         wire.client.batch_execute("COMMIT").await.map_err(failed)
     }
+}
+
+/// Whether the tables that are there are those that this program knows.
+fn known(rows: &[Row]) -> Result<(), StoreError> {
+    let version = rows.first().map_or(Ok(0), |row| row.try_get::<_, i32>(0));
+    let version = version.map_err(|error| nonsense(&error))?;
+    let remedy = match version.cmp(&VERSION) {
+        std::cmp::Ordering::Equal => return Ok(()),
+        // Nothing that was released has made such a one.
+        std::cmp::Ordering::Less => {
+            "stop all programs that use it, run DROP SCHEMA keylatch CASCADE, which forgets its locks and \
+             tasks, and start them again"
+        }
+        std::cmp::Ordering::Greater => "use a newer program",
+    };
+    let text = format!(
+        "PostgreSQL: the tables of tasks in the schema keylatch have version {version}, and this program knows \
+         {VERSION}: {remedy}"
+    );
+    Err(StoreError { text, unknown: false })
 }
 
 /// `pool key due`, the first two in hexadecimal.

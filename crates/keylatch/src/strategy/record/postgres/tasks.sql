@@ -13,9 +13,9 @@ CREATE TABLE keylatch.task_schema (
 CREATE TABLE keylatch.tasks (
     pool bytea NOT NULL,
     key bytea NOT NULL,
-    -- Of its last write, and of the last that was not a take.
+    -- Of its last write, and of the last that was not a take, if that is another one.
     version bigint NOT NULL, time_ms bigint NOT NULL,
-    wrote_version bigint NOT NULL, wrote_ms bigint NOT NULL,
+    wrote_version bigint, wrote_ms bigint,
     number bigint NOT NULL,
     -- 0 free, 1 claimed, 2 done, 3 failed.
     state smallint NOT NULL,
@@ -35,11 +35,13 @@ CREATE INDEX tasks_line ON keylatch.tasks (pool, priority DESC, ready_ms, number
 CREATE INDEX tasks_later ON keylatch.tasks (pool, ready_ms) WHERE due = 0;
 CREATE INDEX tasks_number ON keylatch.tasks (pool, number);
 CREATE INDEX tasks_failed ON keylatch.tasks (pool, number) WHERE state = 3;
-CREATE UNIQUE INDEX tasks_claim ON keylatch.tasks (claim_id, pool) WHERE claim_id IS NOT NULL;
+-- Only of those that are claimed: whoever has done something with a task has got the answer to its claim.
+CREATE UNIQUE INDEX tasks_claim ON keylatch.tasks (claim_id, pool) WHERE state = 1;
 
 -- What a client reads of a task beside its bytes: eight numbers of eight bytes each.
 CREATE FUNCTION keylatch.task_numbers(t keylatch.tasks) RETURNS bytea LANGUAGE sql STABLE AS $$
-    SELECT int8send(t.version) || int8send(t.time_ms) || int8send(t.wrote_version) || int8send(t.wrote_ms)
+    SELECT int8send(t.version) || int8send(t.time_ms)
+        || int8send(coalesce(t.wrote_version, t.version)) || int8send(coalesce(t.wrote_ms, t.time_ms))
         || int8send(t.number) || int8send(t.state::bigint) || int8send(t.priority::bigint)
         || int8send(coalesce(t.ready_ms, -1))
 $$;
@@ -74,7 +76,8 @@ DECLARE
     task keylatch.tasks;
 BEGIN
     -- A repeat takes nothing more.
-    SELECT * INTO task FROM keylatch.tasks t WHERE t.claim_id = in_id AND t.pool = in_pool LIMIT 1;
+    SELECT * INTO task FROM keylatch.tasks t
+        WHERE t.claim_id = in_id AND t.pool = in_pool AND t.state = 1 LIMIT 1;
     IF FOUND THEN RETURN task; END IF;
     IF in_key IS NOT NULL THEN
         SELECT * INTO task FROM keylatch.tasks t
@@ -87,102 +90,94 @@ BEGIN
     END IF;
     IF NOT FOUND THEN RETURN NULL; END IF;
     UPDATE keylatch.tasks t SET
-        version = nextval('keylatch.numbers'), time_ms = now_ms, state = 1,
-        ready_ms = CASE WHEN lease_ms > 0 THEN now_ms + lease_ms END,
+        version = nextval('keylatch.numbers'), time_ms = now_ms,
+        wrote_version = coalesce(t.wrote_version, t.version), wrote_ms = coalesce(t.wrote_ms, t.time_ms),
+        state = 1, ready_ms = CASE WHEN lease_ms > 0 THEN now_ms + lease_ms END,
         due = CASE WHEN lease_ms > 0 THEN 0 END, claim_id = in_id, claim = in_claim
         WHERE t.pool = task.pool AND t.key = task.key
         RETURNING * INTO task;
     RETURN task;
 END $$;
 
--- The two functions below are for one take and for one change where nobody waits: most are like that, and they
--- are less work than the procedure. They look who waits before they commit. So they hold a lock of
--- the pool, shared; whoever notes that it waits has it alone for a moment before it looks once more: by then
--- they have committed, or have yet to begin, and see the note.
---
--- out_case: 0 it was done; 1 somebody waits; 2 it is not such a case. Nothing has happened unless it is 0.
-
--- A take of any task, where nothing has become due since the last one and nothing is there of this id.
-CREATE FUNCTION keylatch.task_take_one(
-    lock integer, in_pool bytea, in_id bytea, in_claim bytea, lease_ms bigint,
-    OUT out_case smallint, OUT now_ms bigint, OUT out_key bytea, OUT numbers bytea, OUT out_bytes bytea
-) LANGUAGE plpgsql VOLATILE AS $$
+-- Waits until those have ended who write at this moment, so that whatever they have not told is to be seen. It is for
+-- somebody who has just noted that it waits. What goes alone looks for such a note in the statement that writes, and not
+-- after its commit; but a statement locks its tables before it decides what it sees, so whoever has not locked the
+-- table yet will see the note. This costs nothing those who write. What is not ours may stay open for hours, and is not
+-- waited for.
+CREATE FUNCTION keylatch.task_writers_end() RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    done text;
+    those text[];
+    here oid := (SELECT d.oid FROM pg_database d WHERE d.datname = current_database());
+    until timestamptz := clock_timestamp() + interval '3 s';
 BEGIN
-    out_case := 2;
-    IF current_setting('keylatch.is_set_up', true) IS DISTINCT FROM 'on' THEN
-        IF current_setting('transaction_isolation') <> 'read committed' THEN RETURN; END IF;
-        done := keylatch.set_up();
-        IF current_setting('synchronous_commit') = 'off' THEN
-            done := set_config('synchronous_commit', 'on', true);
-        END IF;
-    END IF;
-    done := pg_advisory_xact_lock_shared(1802728814, lock);
-    now_ms := floor(date_part('epoch', clock_timestamp()) * 1000)::bigint;
-    out_case := CASE
-        WHEN EXISTS (SELECT FROM keylatch.task_waits w
-            WHERE w.pool = in_pool AND w.until_ms > task_take_one.now_ms) THEN 1
-        WHEN EXISTS (SELECT FROM keylatch.tasks t
-                WHERE t.pool = in_pool AND t.due = 0 AND t.ready_ms <= task_take_one.now_ms)
-            OR EXISTS (SELECT FROM keylatch.tasks t WHERE t.claim_id = in_id AND t.pool = in_pool)
-            OR NOT EXISTS (SELECT FROM keylatch.since_crash s WHERE s.one) THEN 2
-        ELSE 0 END;
-    IF out_case <> 0 THEN RETURN; END IF;
-    UPDATE keylatch.tasks t SET
-        version = nextval('keylatch.numbers'), time_ms = task_take_one.now_ms, state = 1,
-        ready_ms = CASE WHEN lease_ms > 0 THEN task_take_one.now_ms + lease_ms END,
-        due = CASE WHEN lease_ms > 0 THEN 0 END, claim_id = in_id, claim = in_claim
-        WHERE t.pool = in_pool AND t.key = (
-            SELECT l.key FROM keylatch.tasks l WHERE l.pool = in_pool AND l.due = 1
-            ORDER BY l.priority DESC, l.ready_ms, l.number LIMIT 1 FOR UPDATE SKIP LOCKED)
-        RETURNING t.key, t.bytes, keylatch.task_numbers(t) INTO out_key, out_bytes, numbers;
-    IF NOT FOUND THEN out_case := 2; END IF;
+    LOOP
+        those := ARRAY(SELECT l.virtualtransaction FROM pg_locks l
+            WHERE l.locktype = 'relation' AND l.database = here AND l.relation = 'keylatch.tasks'::regclass
+                AND l.mode = 'RowExclusiveLock' AND l.granted AND l.pid <> pg_backend_pid()
+                AND (those IS NULL OR l.virtualtransaction = ANY (those)));
+        EXIT WHEN cardinality(those) = 0 OR clock_timestamp() > until;
+        PERFORM pg_sleep(0.001);
+    END LOOP;
 END $$;
 
--- A change of a task that is as expected. Arguments as below.
-CREATE FUNCTION keylatch.task_change_one(
-    lock integer, in_pool bytea, in_key bytea, expect bigint, write smallint, in_state smallint,
-    in_priority integer, at_ms bigint, after_ms bigint, in_bytes bytea, in_claim bytea,
-    OUT out_case smallint, OUT now_ms bigint, OUT drawn bigint
-) LANGUAGE plpgsql VOLATILE AS $$
+-- What goes alone where nobody waits and everything is as expected: most is like that, and one statement is less work
+-- than the procedure. The statements are files of their own, in tasks/. A connection that stays the same one
+-- prepares them and needs no function; elsewhere a function keeps their plans. No row: it is not such a case, and
+-- nothing has happened.
+CREATE FUNCTION keylatch.task_set_up() RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     done text;
 BEGIN
-    out_case := 2;
-    IF current_setting('keylatch.is_set_up', true) IS DISTINCT FROM 'on' THEN
-        IF current_setting('transaction_isolation') <> 'read committed' THEN RETURN; END IF;
-        done := keylatch.set_up();
-        IF current_setting('synchronous_commit') = 'off' THEN
-            done := set_config('synchronous_commit', 'on', true);
-        END IF;
+    IF current_setting('keylatch.is_set_up', true) = 'on' THEN RETURN true; END IF;
+    IF current_setting('transaction_isolation') <> 'read committed'
+        OR NOT EXISTS (SELECT FROM keylatch.since_crash s WHERE s.one)
+    THEN
+        RETURN false;
     END IF;
-    done := pg_advisory_xact_lock_shared(1802728814, lock);
-    now_ms := floor(date_part('epoch', clock_timestamp()) * 1000)::bigint;
-    out_case := CASE
-        WHEN EXISTS (SELECT FROM keylatch.task_waits w
-            WHERE w.pool = in_pool AND w.until_ms > task_change_one.now_ms) THEN 1
-        WHEN NOT EXISTS (SELECT FROM keylatch.since_crash s WHERE s.one) THEN 2
-        ELSE 0 END;
-    IF out_case <> 0 THEN RETURN; END IF;
-    at_ms := coalesce(now_ms + after_ms, at_ms);
-    drawn := nextval('keylatch.numbers');
-    IF write = 2 THEN
-        DELETE FROM keylatch.tasks t WHERE t.pool = in_pool AND t.key = in_key AND t.version = expect;
-    ELSIF expect IS NULL THEN
-        INSERT INTO keylatch.tasks VALUES (
-            in_pool, in_key, drawn, now_ms, drawn, now_ms, drawn, in_state, in_priority, at_ms,
-            CASE WHEN at_ms IS NOT NULL THEN (in_state = 0 AND at_ms <= now_ms)::integer END,
-            NULL, in_claim, in_bytes) ON CONFLICT DO NOTHING;
-    ELSE
-        UPDATE keylatch.tasks t SET
-            version = drawn, time_ms = now_ms, wrote_version = drawn, wrote_ms = now_ms,
-            state = in_state, priority = in_priority, ready_ms = at_ms,
-            due = CASE WHEN at_ms IS NOT NULL THEN (in_state = 0 AND at_ms <= now_ms)::integer END,
-            claim = in_claim, bytes = in_bytes
-            WHERE t.pool = in_pool AND t.key = in_key AND t.version = expect;
+    done := keylatch.set_up();
+    IF current_setting('synchronous_commit') = 'off' THEN
+        done := set_config('synchronous_commit', 'on', true);
     END IF;
-    IF NOT FOUND THEN out_case := 2; END IF;
+    RETURN true;
+END $$;
+
+-- The time at which the statement began, the same in all of it, so that it can be looked for in an index.
+CREATE FUNCTION keylatch.task_now() RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT floor(date_part('epoch', statement_timestamp()) * 1000)::bigint
+$$;
+
+CREATE FUNCTION keylatch.task_take_one(bytea, bytea, bytea, bigint) RETURNS TABLE (
+    key bytea, version bigint, time_ms bigint, wrote_version bigint, wrote_ms bigint, number bigint,
+    priority integer, ready_ms bigint, bytes bytea
+) LANGUAGE plpgsql VOLATILE ROWS 1 AS $$
+BEGIN
+    IF keylatch.task_set_up() THEN
+        RETURN QUERY {take};
+    END IF;
+END $$;
+
+CREATE FUNCTION keylatch.task_create_one(bytea, bytea, smallint, integer, bigint, bigint, bytea, bytea)
+RETURNS TABLE (version bigint, time_ms bigint) LANGUAGE plpgsql VOLATILE ROWS 1 AS $$
+BEGIN
+    IF keylatch.task_set_up() THEN
+        RETURN QUERY {create};
+    END IF;
+END $$;
+
+CREATE FUNCTION keylatch.task_put_one(bytea, bytea, smallint, integer, bigint, bigint, bytea, bytea, bigint)
+RETURNS TABLE (version bigint, time_ms bigint) LANGUAGE plpgsql VOLATILE ROWS 1 AS $$
+BEGIN
+    IF keylatch.task_set_up() THEN
+        RETURN QUERY {put};
+    END IF;
+END $$;
+
+CREATE FUNCTION keylatch.task_delete_one(bytea, bytea, bigint)
+RETURNS TABLE (version bigint, time_ms bigint) LANGUAGE plpgsql VOLATILE ROWS 1 AS $$
+BEGIN
+    IF keylatch.task_set_up() THEN
+        RETURN QUERY {delete};
+    END IF;
 END $$;
 
 -- Some changes and some takes, each all or nothing, and what came of each. Parallel arrays: c_ a change, in the
@@ -194,14 +189,16 @@ END $$;
 CREATE PROCEDURE keylatch.do_tasks(
     c_pool bytea[], c_key bytea[], c_expect bigint[], c_write smallint[], c_state smallint[],
     c_priority integer[], c_at bigint[], c_after bigint[], c_bytes bytea[], c_claim bytea[],
-    t_lock integer[], t_pool bytea[], t_key bytea[], t_id bytea[], t_claim bytea[], t_lease bigint[],
+    t_pool bytea[], t_key bytea[], t_id bytea[], t_claim bytea[], t_lease bigint[],
     t_waits boolean[], at_once integer, noted_ms bigint,
     -- The versions of changes, null where it was otherwise; whether takes got something, and else when there
     -- will be.
     INOUT now_ms bigint, INOUT version bigint[], INOUT got boolean[], INOUT next_ms bigint[],
     -- Tasks: of which change, or behind those of which take.
     INOUT r_n integer[], INOUT r_key bytea[], INOUT r_numbers bytea[], INOUT r_bytes bytea[],
-    INOUT r_claim bytea[]
+    INOUT r_claim bytea[],
+    -- Whether somebody waits in a pool where something was done, or here.
+    INOUT waits boolean
 ) LANGUAGE plpgsql AS $$
 DECLARE
     done text;
@@ -233,6 +230,7 @@ BEGIN
     IF NOT EXISTS (SELECT FROM keylatch.since_crash s WHERE s.one) THEN
         done := keylatch.after_crash();
     END IF;
+    waits := false;
     version := array_fill(NULL::bigint, ARRAY[changes]); got := '{}'; next_ms := '{}';
     r_n := '{}'; r_key := '{}'; r_numbers := '{}'; r_bytes := '{}'; r_claim := '{}';
 
@@ -245,7 +243,7 @@ BEGIN
             now_ms := floor(date_part('epoch', clock_timestamp()) * 1000)::bigint;
             WITH written AS (
                 UPDATE keylatch.tasks t SET
-                    version = c.drawn, time_ms = now_ms, wrote_version = c.drawn, wrote_ms = now_ms,
+                    version = c.drawn, time_ms = now_ms, wrote_version = NULL, wrote_ms = NULL,
                     state = c.state, priority = c.priority, ready_ms = c.ready,
                     due = CASE WHEN c.ready IS NOT NULL THEN (c.state = 0 AND c.ready <= now_ms)::integer END,
                     claim = c.claim, bytes = c.bytes
@@ -281,12 +279,12 @@ BEGIN
                 WHERE t.pool = c_pool[n] AND t.key = c_key[n] AND t.version = c_expect[n];
         ELSIF c_expect[n] IS NULL THEN
             INSERT INTO keylatch.tasks VALUES (
-                c_pool[n], c_key[n], drawn, now_ms, drawn, now_ms, drawn, c_state[n], c_priority[n], ready,
+                c_pool[n], c_key[n], drawn, now_ms, NULL, NULL, drawn, c_state[n], c_priority[n], ready,
                 CASE WHEN ready IS NOT NULL THEN (c_state[n] = 0 AND ready <= now_ms)::integer END,
                 NULL, c_claim[n], c_bytes[n]) ON CONFLICT DO NOTHING;
         ELSE
             UPDATE keylatch.tasks t SET
-                version = drawn, time_ms = now_ms, wrote_version = drawn, wrote_ms = now_ms,
+                version = drawn, time_ms = now_ms, wrote_version = NULL, wrote_ms = NULL,
                 state = c_state[n], priority = c_priority[n], ready_ms = ready,
                 due = CASE WHEN ready IS NOT NULL THEN (c_state[n] = 0 AND ready <= now_ms)::integer END,
                 claim = c_claim[n], bytes = c_bytes[n]
@@ -320,7 +318,7 @@ BEGIN
             last := last + 1;
         END LOOP;
         IF last > n AND 0 < ALL (t_lease[n:last])
-            AND NOT EXISTS (SELECT FROM keylatch.tasks t WHERE t.claim_id = ANY (t_id[n:last]))
+            AND NOT EXISTS (SELECT FROM keylatch.tasks t WHERE t.claim_id = ANY (t_id[n:last]) AND t.state = 1)
         THEN
             now_ms := floor(date_part('epoch', clock_timestamp()) * 1000)::bigint;
             done := keylatch.task_line_up(t_pool[n], at_once, now_ms);
@@ -330,8 +328,10 @@ BEGIN
             IF cardinality(found_keys) > 0 THEN
                 WITH taken AS (
                     UPDATE keylatch.tasks t SET
-                        version = nextval('keylatch.numbers'), time_ms = now_ms, state = 1,
-                        ready_ms = now_ms + u.lease, due = 0, claim_id = u.id, claim = u.claim
+                        version = nextval('keylatch.numbers'), time_ms = now_ms,
+                        wrote_version = coalesce(t.wrote_version, t.version),
+                        wrote_ms = coalesce(t.wrote_ms, t.time_ms), state = 1, ready_ms = now_ms + u.lease,
+                        due = 0, claim_id = u.id, claim = u.claim
                         FROM unnest(found_keys, t_lease[n:last], t_id[n:last], t_claim[n:last])
                             WITH ORDINALITY u (key, lease, id, claim, place)
                         WHERE t.pool = t_pool[n] AND t.key = u.key
@@ -365,17 +365,14 @@ BEGIN
             COMMIT;
             SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
             done := keylatch.set_up();
-            -- See task_take_one.
-            done := pg_advisory_xact_lock(1802728814, t_lock[n]);
-            COMMIT;
-            SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-            done := keylatch.set_up();
+            done := keylatch.task_writers_end();
             IF current_setting('synchronous_commit') = 'off' THEN
                 done := set_config('synchronous_commit', 'on', true);
             END IF;
             noted := true;
         END LOOP;
         got := array_append(got, task.pool IS NOT NULL);
+        waits := waits OR (t_waits[n] AND task.pool IS NULL);
         IF task.pool IS NOT NULL THEN
             next_ms := array_append(next_ms, NULL::bigint);
             told_pool := array_append(told_pool, task.pool); told_key := array_append(told_key, task.key);
@@ -399,6 +396,8 @@ BEGIN
     IF cardinality(told_pool) > 0 THEN
         COMMIT;
         IF NOT EXISTS (SELECT FROM keylatch.task_waits w WHERE w.until_ms > now_ms) THEN RETURN; END IF;
+        waits := waits OR EXISTS (
+            SELECT FROM keylatch.task_waits w WHERE w.pool = ANY (told_pool) AND w.until_ms > now_ms);
         -- Not to fail now by a limit that somebody has set: it has happened.
         done := set_config('lock_timeout', '0', true);
         done := set_config('synchronous_commit', 'off', true);

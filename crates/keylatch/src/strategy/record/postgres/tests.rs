@@ -5,7 +5,7 @@ mod server;
 
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use keylatch_table::RequestId;
 use tempfile::TempDir;
@@ -15,6 +15,7 @@ use super::super::contract::{Ground, contract};
 use super::super::store::{
     Append, Change, Committed, Expect, Holder, Name, NameChange, Put, Store, Told, Write,
 };
+use super::link::Link;
 use super::{LIMIT, MOST_NAME_BYTES, Postgres, call};
 use crate::error::ConnectError;
 use server::Pooler;
@@ -387,8 +388,9 @@ async fn what_a_claim_looks_at_does_not_grow_with_the_pool() {
          ORDER BY l.ready_ms LIMIT 200 FOR UPDATE SKIP LOCKED",
     );
     assert!(later.contains("using tasks_later") && !later.contains("Sort"), "{later}");
-    let repeat =
-        plan("SELECT * FROM keylatch.tasks t WHERE t.claim_id = 'x' AND t.pool = 'p' LIMIT 1");
+    let repeat = plan(
+        "SELECT * FROM keylatch.tasks t WHERE t.claim_id = 'x' AND t.pool = 'p' AND t.state = 1 LIMIT 1",
+    );
     assert!(repeat.contains("tasks_claim"), "{repeat}");
     // Such a plan reads a few pages.
     let pages = |plan: &str| {
@@ -397,4 +399,52 @@ async fn what_a_claim_looks_at_does_not_grow_with_the_pool() {
         hit.expect("pages are counted")
     };
     assert!(pages(&first) < 20, "{first}");
+    let take = ground.postgres.sql(concat!(
+        "SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan;
+         PREPARE take (bytea, bytea, bytea, bigint) AS ",
+        include_str!("tasks/take.sql"),
+        "; EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF) EXECUTE take('p', 'i', 'c', 60000)"
+    ));
+    for part in ["Tid Scan", "Index Scan using tasks_line", "using tasks_later", "(actual rows=1"] {
+        assert!(take.contains(part), "{part}: {take}");
+    }
+    assert!(!take.contains("Sort") && !take.contains("Seq Scan"), "{take}");
+    assert!(pages(&take) < 100, "{take}");
+}
+
+/// Whoever has noted that it waits sees what was written by those who could not see the note.
+#[tokio::test]
+async fn whoever_begins_to_wait_waits_for_those_who_write() {
+    let ground = Direct::new();
+    let store = Postgres::connect(&ground.postgres.url()).await.unwrap();
+    store.tasks().unwrap().counts(None).await.unwrap();
+    let link = Link::new(&ground.postgres.url()).unwrap();
+    let (writes, begins) = (link.connect().await.unwrap(), link.connect().await.unwrap());
+    let begin = "BEGIN; SET LOCAL keylatch.is_set_up = 'on';
+        SELECT keylatch.task_create_one('p', 'k', 0::smallint, 0, NULL, 0, '', '')";
+    writes.client.batch_execute(begin).await.unwrap();
+    let end = "SELECT keylatch.task_writers_end()";
+    let mut ended = std::pin::pin!(begins.client.batch_execute(end));
+    let early = tokio::time::timeout(Duration::from_millis(300), &mut ended).await;
+    assert!(early.is_err(), "it is not committed yet");
+    writes.client.batch_execute("COMMIT").await.unwrap();
+    ended.await.unwrap();
+    // What only reads does not matter.
+    writes.client.batch_execute("BEGIN; SELECT * FROM keylatch.tasks").await.unwrap();
+    let since = Instant::now();
+    begins.client.batch_execute(end).await.unwrap();
+    assert!(since.elapsed() < Duration::from_secs(2));
+}
+
+#[tokio::test]
+async fn tables_of_tasks_of_another_version_are_refused() {
+    let ground = Direct::new();
+    let store = Postgres::connect(&ground.postgres.url()).await.unwrap();
+    store.tasks().unwrap().counts(None).await.unwrap();
+    for (version, remedy) in [(1, "DROP SCHEMA keylatch CASCADE"), (99, "use a newer program")] {
+        ground.postgres.sql(&format!("UPDATE keylatch.task_schema SET version = {version}"));
+        let store = Postgres::connect(&ground.postgres.url()).await.unwrap();
+        let error = store.tasks().unwrap().counts(None).await.unwrap_err();
+        assert!(!error.unknown && error.text.contains(remedy), "{}", error.text);
+    }
 }

@@ -7,7 +7,7 @@
 //!    time has come, highest priority first, then the earliest time, then the smallest number. Nothing of the
 //!    record is changed by that but its version, its time, its claim, and until when it is claimed.
 //! 4. That a lease ran out is no write: the record stays as it is, and is taken like a free one.
-//! 5. What a claim took is found again by the claim's id, for as long as the record has this claim or for a
+//! 5. What a claim took is found again by the claim's id, for as long as the task is claimed by it or for a
 //!    minute, whichever is less: a repeat takes nothing more.
 //! 6. What a take costs does not grow with the number of tasks. Tasks that became due since the last one are
 //!    put into the line first, at most [`AT_ONCE`] by one take; behind so many the order is not exact.
