@@ -239,6 +239,15 @@ impl Turns {
         }
     }
 
+    /// A connection that was held back, or blocked, is not any more. Mostly it has sent nothing meanwhile, and a look at
+    /// it would be a turn for nothing.
+    fn go_on(&mut self, at: usize) {
+        let connection = &self.connections[at];
+        if connection.has_more() {
+            self.again(connection.id);
+        }
+    }
+
     fn receive(&mut self, at: usize) {
         let Some(connection) = self.connections.get_mut(at) else { return };
         if connection.transport.is_handshaking() {
@@ -528,8 +537,7 @@ impl Turns {
         self.dirty.push(at);
         // A lock that might have waited was refused instead: there is nothing to hold back for.
         if std::mem::take(&mut connection.held_back) {
-            let id = connection.id;
-            self.again(id);
+            self.go_on(at);
         }
     }
 

@@ -128,7 +128,7 @@ impl Turns {
             connection.asked = false;
             if connection.held_back {
                 connection.held_back = false;
-                self.again(id);
+                self.go_on(id.at);
             }
         }
     }
@@ -293,7 +293,7 @@ impl Turns {
         }
         self.dirty.push(id.at);
         if blocks {
-            self.again(id);
+            self.go_on(id.at);
         }
     }
 
