@@ -291,7 +291,7 @@ impl Turns {
             connection.held.insert(request.clone());
             self.outbox.hold(request, id);
         }
-        self.dirty.push(id.at);
+        self.awaited.push(id.at);
         if blocks {
             self.go_on(id.at);
         }
