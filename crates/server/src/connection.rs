@@ -134,6 +134,16 @@ impl Connection {
         self.owes.is_some_and(|(since, _)| now - since > limit)
     }
 
+    /// Whether there may be something to take without hearing from the socket again. A listener other than that of
+    /// RESP may have something in hand.
+    pub(crate) fn has_more(&self) -> bool {
+        self.readable
+            || self.ended
+            || self.behind.is_some()
+            || !self.input.is_empty()
+            || !matches!(self.speaks, Speaks::Resp(_))
+    }
+
     /// Where answers are written.
     pub(crate) fn out(&mut self) -> &mut Vec<u8> {
         &mut self.out

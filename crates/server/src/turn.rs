@@ -125,6 +125,9 @@ pub(crate) struct Turns {
     shaking: VecDeque<ConnectionId>,
     /// Connections with something to send.
     dirty: Vec<usize>,
+    /// Those of them that waited and are told what came of it. They go first: others wait for a lock until its new
+    /// holder has heard of it, and nobody waits for whoever gave it back.
+    awaited: Vec<usize>,
     room: Vec<u8>,
     /// When this turn began: near enough for everything that is measured in seconds.
     began: Instant,
@@ -171,6 +174,7 @@ impl Turns {
             again: VecDeque::new(),
             shaking: VecDeque::new(),
             dirty: Vec::new(),
+            awaited: Vec::new(),
             room: vec![0; READ],
             began: Instant::now(),
             swept: Instant::now(),
@@ -236,6 +240,15 @@ impl Turns {
                 true => self.shaking.push_back(id),
                 false => self.again.push_back(id),
             }
+        }
+    }
+
+    /// A connection that was held back, or blocked, is not any more. Mostly it has sent nothing meanwhile, and a look at
+    /// it would be a turn for nothing.
+    fn go_on(&mut self, at: usize) {
+        let connection = &self.connections[at];
+        if connection.has_more() {
+            self.again(connection.id);
         }
     }
 
@@ -528,8 +541,7 @@ impl Turns {
         self.dirty.push(at);
         // A lock that might have waited was refused instead: there is nothing to hold back for.
         if std::mem::take(&mut connection.held_back) {
-            let id = connection.id;
-            self.again(id);
+            self.go_on(at);
         }
     }
 
@@ -572,13 +584,14 @@ impl Turns {
 
     /// Sends what there is to send.
     pub(crate) fn send(&mut self) {
-        if self.dirty.is_empty() {
+        if self.dirty.is_empty() && self.awaited.is_empty() {
             return;
         }
         // The log may have taken its time since the turn began.
         let now = Instant::now();
+        let mut awaited = std::mem::take(&mut self.awaited);
         let mut dirty = std::mem::take(&mut self.dirty);
-        for at in dirty.drain(..) {
+        for at in awaited.drain(..).chain(dirty.drain(..)) {
             let Some(connection) = self.connections.get_mut(at) else { continue };
             if !connection.has_unsent() && !connection.closing {
                 continue;
@@ -609,7 +622,8 @@ impl Turns {
                 }
             }
         }
-        // The list keeps its room.
+        // The lists keep their room.
+        self.awaited = awaited;
         if self.dirty.is_empty() {
             self.dirty = dirty;
         }

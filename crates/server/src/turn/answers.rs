@@ -128,7 +128,7 @@ impl Turns {
             connection.asked = false;
             if connection.held_back {
                 connection.held_back = false;
-                self.again(id);
+                self.go_on(id.at);
             }
         }
     }
@@ -291,9 +291,9 @@ impl Turns {
             connection.held.insert(request.clone());
             self.outbox.hold(request, id);
         }
-        self.dirty.push(id.at);
+        self.awaited.push(id.at);
         if blocks {
-            self.again(id);
+            self.go_on(id.at);
         }
     }
 

@@ -35,6 +35,15 @@ pub(crate) struct ResourceNode {
     place: u32,
 }
 
+/// What the index says of a plain key, so that nobody has to look again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Spot {
+    /// Nobody has it, so nothing overlaps it; with its hash, by which it can be inserted.
+    Vacant(u64),
+    /// The node that is the only one to overlap it.
+    Taken(u32),
+}
+
 #[derive(Clone, Debug)]
 struct Group {
     prefix: Box<[u8]>,
@@ -106,12 +115,14 @@ impl Resources {
         self.find_hashed(self.hash.of(bytes), bytes)
     }
 
-    /// The hash of a plain key that nobody has: then nothing overlaps it, and it can be inserted
-    /// without looking again.
-    pub(crate) fn vacant(&self, key: &Resource) -> Option<u64> {
+    /// Where a plain key is, or would be; `None` for a resource with fields.
+    pub(crate) fn spot(&self, key: &Resource) -> Option<Spot> {
+        if !key.is_plain() {
+            return None;
+        }
         let hash = self.hash.of(key.as_bytes());
-        let vacant = key.is_plain() && self.find_hashed(hash, key.as_bytes()).is_none();
-        vacant.then_some(hash)
+        let found = self.find_hashed(hash, key.as_bytes());
+        Some(found.map_or(Spot::Vacant(hash), Spot::Taken))
     }
 
     /// Looks where `key` would stand in the index, and at nothing else; see `board/ahead.rs`.
@@ -153,6 +164,21 @@ impl Resources {
                 self.nodes[*moved].place = node.place;
             }
             self.prune(node.group);
+        }
+    }
+
+    /// The same as [`Resources::overlapping`], of a resource whose node is `at` unless that is [`NONE`].
+    #[inline]
+    pub(crate) fn overlapping_known(
+        &self,
+        at: u32,
+        key: &Resource,
+        mut visit: impl FnMut(u32) -> bool,
+    ) {
+        if at != NONE && key.is_plain() {
+            visit(at);
+        } else {
+            self.overlapping(key, visit);
         }
     }
 

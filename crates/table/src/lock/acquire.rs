@@ -2,6 +2,7 @@
 
 use crate::board::ended::End;
 use crate::board::parties::Who;
+use crate::board::resources::Spot;
 use crate::board::slab::NONE;
 use crate::board::{Known, More, Request, Wait};
 use crate::error::{Error, What};
@@ -18,13 +19,13 @@ impl Table {
                 self.count_refusal(&ask, &reply);
                 reply
             }
-            Decision::Grant(Place { who, hash, known }, vacant) => {
-                self.revive(known);
-                Reply::Granted(self.grant_new(ask, who, hash, vacant))
+            Decision::Grant(place) => {
+                self.revive(place.known);
+                Reply::Granted(self.grant_new(ask, place))
             }
-            Decision::Wait(Place { who, hash, known }, blocker) => {
-                self.revive(known);
-                self.enqueue(ask, who, hash);
+            Decision::Wait(place, blocker) => {
+                self.revive(place.known);
+                self.enqueue(ask, place);
                 Reply::Waiting(blocker)
             }
         }
@@ -68,15 +69,15 @@ impl Table {
         if let Err(error) = admitted {
             return Decision::Refuse(Reply::Error(error));
         }
-        let place = Place { who, hash, known };
-        if ask.also.is_empty()
-            && let Some(vacant) = self.board.resources.vacant(&ask.part.resource)
-        {
-            return Decision::Grant(place, Some(vacant));
+        let is_one = ask.also.is_empty();
+        let spot = if is_one { self.board.resources.spot(&ask.part.resource) } else { None };
+        let place = Place { who, hash, known, spot };
+        if let Some(Spot::Vacant(_)) = spot {
+            return Decision::Grant(place);
         }
-        let asker = Asker::new(ask, place.who.owner);
+        let asker = Asker::new_at(ask, place.who.owner, spot);
         let Some(blocker) = self.board.first_blocker(asker) else {
-            return Decision::Grant(place, None);
+            return Decision::Grant(place);
         };
         let blocker = self.board.describe(asker, blocker, now);
         if ask.wait_ms == 0 {
@@ -114,10 +115,11 @@ impl Table {
             }
         }
         let grants = asks.into_iter().map(|ask| {
-            self.revive(self.board.known(&ask.id));
+            let known = self.board.known(&ask.id);
+            self.revive(known);
             let who = self.board.parties.look_up(&ask.party);
             let hash = self.board.hash_id(&ask.id);
-            self.grant_new(ask, who, hash, None)
+            self.grant_new(ask, Place { who, hash, known, spot: None })
         });
         Reply::GrantedEach(grants.collect())
     }
@@ -151,17 +153,16 @@ impl Table {
         Ok(())
     }
 
-    /// Puts a free request on the board as a holder; see [`Entrance`] for the hashes.
+    /// Puts a free request on the board as a holder.
     #[inline(always)]
     #[allow(clippy::inline_always)] // passing a request by value copies it
-    fn grant_new(&mut self, ask: Acquire, who: Who, hash: u64, vacant: Option<u64>) -> Grant {
+    fn grant_new(&mut self, ask: Acquire, place: Place) -> Grant {
         let token = self.next_token();
         self.tally.count(ask.part.mode, Outcome::Granted);
         self.tally.waited(0, || unreachable!("nothing is not long"));
         let max_hold_ms = ask.extra.as_ref().map_or(0, |extra| extra.max_hold_ms);
         let deadline = lease_end(self.now, ask.lease_ms, self.now, max_hold_ms);
-        let entrance = Entrance { hash, token, deadline, wait: None, vacant };
-        let at = self.enter(ask, who, entrance);
+        let at = self.enter(ask, Entrance { place, token, deadline, wait: None });
         if self.board.requests[at].detect {
             self.trouble(self.board.owner_of(at));
         }
@@ -169,19 +170,18 @@ impl Table {
     }
 
     /// Puts a blocked request in its queues.
-    fn enqueue(&mut self, ask: Acquire, who: Who, hash: u64) {
+    fn enqueue(&mut self, ask: Acquire, place: Place) {
         let end = self.now + ask.wait_ms;
         let wait = Wait { asked: self.now, end, grace: None, parked_on: NONE };
-        let entrance = Entrance { hash, token: 0, deadline: end, wait: Some(wait), vacant: None };
-        let at = self.enter(ask, who, entrance);
+        let at = self.enter(ask, Entrance { place, token: 0, deadline: end, wait: Some(wait) });
         let blocker = self.board.parking(at);
         self.board.park(at, blocker.expect("L4: only a blocked request queues"));
     }
 
     #[inline(always)]
     #[allow(clippy::inline_always)] // passing a request by value copies it
-    fn enter(&mut self, ask: Acquire, who: Who, entrance: Entrance) -> u32 {
-        let Entrance { hash, token, deadline, wait, vacant } = entrance;
+    fn enter(&mut self, ask: Acquire, entrance: Entrance) -> u32 {
+        let Entrance { place: Place { who, hash, spot, .. }, token, deadline, wait } = entrance;
         let seq = self.next_seq();
         let party = self.board.parties.enter(ask.party, who);
         let extra = ask.extra.filter(|extra| **extra != Extra::default());
@@ -200,9 +200,10 @@ impl Table {
         };
         let resources = &mut self.board.resources;
         let Part { resource, mode } = ask.part;
-        let first = match vacant {
+        let first = match spot {
             None => resources.enter(resource),
-            Some(vacant) => resources.insert(resource, vacant),
+            Some(Spot::Vacant(hash)) => resources.insert(resource, hash),
+            Some(Spot::Taken(at)) => at,
         };
         if ask.also.is_empty() {
             return self.board.enter(request, hash, &[(first, mode, mode)]);
@@ -285,8 +286,7 @@ enum Decision {
     /// It is known already, and is here.
     Repeat(u32),
     Refuse(Reply),
-    /// With the hash of its only resource, if that is known to be unused.
-    Grant(Place, Option<u64>),
+    Grant(Place),
     Wait(Place, Blocker),
 }
 
@@ -296,17 +296,16 @@ struct Place {
     /// Of its id.
     hash: u64,
     known: Option<Known>,
+    /// Where its resource is, if that is a plain one and the only one.
+    spot: Option<Spot>,
 }
 
 /// How a request enters: as a holder, or as a waiter with token 0.
 struct Entrance {
-    /// Of its id.
-    hash: u64,
+    place: Place,
     token: u64,
     deadline: u64,
     wait: Option<Wait>,
-    /// The hash of its only resource, if that is known to be unused.
-    vacant: Option<u64>,
 }
 
 /// When a lease that starts `now` ends, for a grant made at `since`.

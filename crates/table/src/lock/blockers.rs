@@ -11,6 +11,7 @@
 //! a mode shows whether a queue can be skipped whole.
 
 use crate::board::Board;
+use crate::board::resources::Spot;
 use crate::board::slab::NONE;
 use crate::{Acquire, Blocker, Mode, Resource, State, rules};
 
@@ -26,14 +27,21 @@ pub(crate) struct Asker<'a> {
 
 #[derive(Clone, Copy, Debug)]
 enum What<'a> {
-    New(&'a Acquire),
+    /// With the node of its first resource, if that is plain and known, else [`NONE`].
+    New(&'a Acquire, u32),
     Live(u32),
 }
 
 impl<'a> Asker<'a> {
     /// A request that is not on the board: everyone there came before it.
     pub(crate) fn new(ask: &'a Acquire, owner: u32) -> Asker<'a> {
-        Asker { what: What::New(ask), seq: u64::MAX, owner }
+        Asker { what: What::New(ask, NONE), seq: u64::MAX, owner }
+    }
+
+    /// The same, of one plain resource that has been looked for.
+    pub(crate) fn new_at(ask: &'a Acquire, owner: u32, spot: Option<Spot>) -> Asker<'a> {
+        let at = if let Some(Spot::Taken(at)) = spot { at } else { NONE };
+        Asker { what: What::New(ask, at), seq: u64::MAX, owner }
     }
 
     pub(crate) fn live(board: &Board, at: u32) -> Asker<'a> {
@@ -51,8 +59,8 @@ impl Board {
             let found = (self.seq_of(part), self.parts[part].request);
             Some(best.map_or(found, |best| best.min(found)))
         };
-        for (resource, mode) in self.asked(asker) {
-            self.resources.overlapping(resource, |at| {
+        for (node, resource, mode) in self.asked(asker) {
+            self.resources.overlapping_known(node, resource, |at| {
                 let node = self.resources.get(at);
                 if node.holders != NONE && self.in_the_way(asker, mode, node.holders) {
                     holder = lowest(holder, node.holders);
@@ -72,8 +80,8 @@ impl Board {
         let asker = Asker::live(self, at);
         let mut waiter: Option<(u64, u32)> = None;
         let mut holder = None;
-        for (resource, mode) in self.asked(asker) {
-            self.resources.overlapping(resource, |other| {
+        for (node, resource, mode) in self.asked(asker) {
+            self.resources.overlapping_known(node, resource, |other| {
                 let node = self.resources.get(other);
                 if node.holders != NONE && self.in_the_way(asker, mode, node.holders) {
                     holder = Some(self.parts[node.holders].request);
@@ -92,8 +100,8 @@ impl Board {
     /// All blockers: holders by seq, then waiters by seq.
     pub(crate) fn blockers(&self, asker: Asker<'_>) -> Vec<u32> {
         let mut found: Vec<(bool, u64, u32)> = Vec::new();
-        for (resource, mode) in self.asked(asker) {
-            self.resources.overlapping(resource, |at| {
+        for (node, resource, mode) in self.asked(asker) {
+            self.resources.overlapping_known(node, resource, |at| {
                 let node = self.resources.get(at);
                 let crowd = if node.crowd == NONE { NONE } else { self.crowds[node.crowd].head };
                 let waiters = self.list(crowd).take_while(|part| self.seq_of(*part) < asker.seq);
@@ -158,19 +166,19 @@ impl Board {
         })
     }
 
-    /// What the asker asks for, in its order.
-    fn asked<'a>(&'a self, asker: Asker<'a>) -> impl Iterator<Item = (&'a Resource, Mode)> {
+    /// What the asker asks for, in its order; and the node of each resource, or [`NONE`].
+    fn asked<'a>(&'a self, asker: Asker<'a>) -> impl Iterator<Item = (u32, &'a Resource, Mode)> {
         let mut position = 0;
         std::iter::from_fn(move || {
             position += 1;
             match asker.what {
                 What::Live(at) => self.part_at(at, position - 1).map(|part| {
                     let part = &self.parts[part];
-                    (&self.resources.get(part.resource).key, part.mode)
+                    (part.resource, &self.resources.get(part.resource).key, part.mode)
                 }),
-                What::New(ask) => match position {
-                    1 => Some((&ask.part.resource, ask.part.mode)),
-                    _ => ask.also.get(position - 2).map(|part| (&part.resource, part.mode)),
+                What::New(ask, at) => match position {
+                    1 => Some((at, &ask.part.resource, ask.part.mode)),
+                    _ => ask.also.get(position - 2).map(|part| (NONE, &part.resource, part.mode)),
                 },
             }
         })
@@ -193,7 +201,7 @@ impl Board {
             let key = &self.resources.get(held.resource).key;
             let same_owner = self.same_owner(asker, request);
             self.asked(asker)
-                .any(|(resource, mode)| {
+                .any(|(_, resource, mode)| {
                     !rules::together(held.mode, mode, same_owner) && rules::overlap(key, resource)
                 })
                 .then_some(held.mode)
