@@ -154,7 +154,7 @@ fn begin<C: Calls>(inner: &Arc<Inner<C>>) {
     if state.busy < inner.calls.most() && !state.waiting.is_empty() {
         state.busy += 1;
         drop(state);
-        tokio::spawn(run(Busy::new(&inner)));
+        tokio::spawn(run(Busy::new(inner)));
     }
 }
 

@@ -164,12 +164,12 @@ async fn a_redis_that_comes_back_empty_goes_on() {
     }
 }
 
-fn forever() -> Plain {
+pub(super) fn forever() -> Plain {
     Plain::Take(Put { bytes: b"x".into(), keep_ms: None, holders: Vec::new() })
 }
 
 /// The version of what must have happened.
-async fn taken(landed: impl Future<Output = Result<Landed, StoreError>>) -> u64 {
+pub(super) async fn taken(landed: impl Future<Output = Result<Landed, StoreError>>) -> u64 {
     match landed.await.unwrap() {
         Landed::Took { version, .. } => version,
         other => panic!("{other:?}"),

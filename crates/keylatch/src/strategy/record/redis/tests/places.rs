@@ -3,6 +3,7 @@
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
 use super::super::place::Place;
+use super::ends;
 use super::*;
 
 async fn refused(url: &str) -> String {
@@ -47,8 +48,8 @@ async fn passwords() {
     assert!(refused(&url).await.contains("may not do what locks need"));
     // What docs/strategies/redis.md says.
     let enough = "--user eve on >pw ~keylatch:* &keylatch:* +eval +evalsha +script|load +info +scan \
-                  +time +incr +incrby +get +set +setrange +del +exists +persist +pexpireat \
-                  +pexpiretime +hget +hmget +hset +hdel +hgetall +publish +subscribe";
+                  +time +incr +incrby +get +mget +set +setrange +del +exists +persist \
+                  +pexpireat +pexpiretime +hget +hmget +hset +hdel +hgetall +publish +subscribe";
     let server = Server::start(&enough.split_whitespace().collect::<Vec<_>>());
     let url = format!("redis://eve:pw@127.0.0.1:{}", server.port);
     let store = Redis::connect(&url).await.unwrap();
@@ -64,6 +65,12 @@ async fn passwords() {
     (one.last_seq, one.remove) = (None, vec![ann]);
     let handed = done(&store, handed).await.version;
     done(&store, change("k", Expect::Version(handed), Write::Delete)).await;
+    // Some that go together.
+    let [m, n] = ["m", "n"].map(|name| land(&store, name, ends::forever()));
+    let left = [("m", ends::taken(m).await), ("n", ends::taken(n).await)];
+    for left in left.map(|(name, version)| land(&store, name, Plain::Leave(version))) {
+        assert!(matches!(left.await.unwrap(), Landed::Left { .. }));
+    }
 }
 
 #[tokio::test]
