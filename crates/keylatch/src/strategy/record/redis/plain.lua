@@ -1,5 +1,5 @@
--- Several of what `take.lua` and `leave.lua` do, one after the other: first those who take, then those who leave. KEYS:
--- the heads. ARGV: how many take; for each of these how long it is kept (or nothing) and its bytes; for each who
+-- Several of what `take.lua` and `leave.lua` do: first those who take, one after the other, then those who leave, all at
+-- once: a process does not leave a name twice. KEYS: the heads. ARGV: how many take; for each of these how long it is kept (or nothing) and its bytes; for each who
 -- leaves, how its head begins. Says the version of the first and the time: the others' follow. If it is not so for all
 -- of them, a list of that, and for each of the others its place and what `take.lua` or `leave.lua` would say; or, where
 -- that would fail, `!` and why: a Redis without memory takes nobody in, and lets go whoever wants to.
