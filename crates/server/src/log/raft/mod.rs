@@ -19,7 +19,7 @@
 //!   to be one.
 //! - `look`: how the cluster looks from here; `visit`: what an operator asks; `backup`: a snapshot in a file of its own; `offers`: how it
 //!   is fetched; `found`: a new cluster of it, or of nothing.
-//! - `outside`: chance and threads; `sim`: several members in a world that follows from a seed.
+//! - `runtime`, `watch`: tokio as openraft gets it. `outside`: chance and threads; `sim`: several members in a world that follows from a seed.
 
 pub(crate) mod backup;
 mod bytes;
@@ -39,6 +39,7 @@ mod offers;
 mod origins;
 mod outside;
 mod peers;
+mod runtime;
 mod service;
 #[cfg(test)]
 pub(crate) mod sim;
@@ -49,6 +50,7 @@ mod suite;
 mod types;
 pub(crate) mod visit;
 mod waiting;
+mod watch;
 
 pub(crate) use desk::{Desk, Told};
 pub(crate) use look::{Seen, View};

@@ -28,4 +28,6 @@ pub(crate) fn of_this_node<F: Future>(task: F) -> F {
 }
 
 #[cfg(test)]
-pub(crate) use super::sim::of_this_node;
+pub(crate) use super::sim::{of_this_node, spawn};
+#[cfg(not(test))]
+pub(crate) use tokio::spawn;

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use keylatch_table::Applied;
 
+use super::runtime::Runtime;
+
 openraft::declare_raft_types!(
     /// Batches of commands in, their outcomes out.
     pub(crate) Types:
@@ -12,12 +14,6 @@ openraft::declare_raft_types!(
         R = Vec<Applied>,
         AsyncRuntime = Runtime,
 );
-
-#[cfg(not(test))]
-pub(crate) type Runtime = openraft::TokioRuntime;
-/// The same one, unless the simulation is here.
-#[cfg(test)]
-pub(crate) type Runtime = super::sim::Runtime;
 
 pub(crate) type Raft = openraft::Raft<Types, super::machine::Machine>;
 pub(crate) type Entry = openraft::alias::EntryOf<Types>;

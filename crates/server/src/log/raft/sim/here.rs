@@ -112,6 +112,18 @@ pub(crate) fn of_this_node<F: Future>(task: F) -> Inside<F> {
     Inside { process: process(), task: Box::pin(task) }
 }
 
+/// A task of openraft's, which belongs to the process that begins it, too.
+pub(crate) fn spawn<F>(task: F) -> tokio::task::JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    match process() {
+        Some(process) => process.spawn(task),
+        None => tokio::spawn(task),
+    }
+}
+
 pub(super) fn process() -> Option<Arc<Process>> {
     PROCESS.with_borrow(Clone::clone)
 }

@@ -6,7 +6,7 @@
 //! Time and tasks are tokio's: a current-thread runtime whose clock stands still while there is something to do.
 //! openraft's chance comes from the seed, and so does ours.
 //!
-//! - `here`, `runtime`: which world and which process the running code is in, and what openraft gets there.
+//! - `here`: which world and which process the running code is in.
 //! - `world`: chance, time, the trace. `net`, `disk`: what carries messages and keeps files.
 //! - `nodes`, `server`: processes and what serves in them. `client`, `operator`: who asks.
 //! - `faults`: what goes wrong. `judge`: what must hold. `run`: one world from beginning to end.
@@ -20,13 +20,11 @@ mod net;
 mod nodes;
 mod operator;
 mod run;
-mod runtime;
 mod server;
 mod tests;
 mod world;
 
-pub(crate) use here::{a_moment, disk, is_here, of_this_node, random, wall, while_it_syncs};
-pub(crate) use runtime::Runtime;
+pub(crate) use here::{a_moment, disk, is_here, of_this_node, random, spawn, wall, while_it_syncs};
 
 use super::types::{Entry, LogId};
 use world::{Plant, note};

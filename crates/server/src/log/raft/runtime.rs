@@ -1,19 +1,18 @@
-//! The runtime that openraft gets in tests: tokio's, of which chance is taken where it decides what happens, and
-//! whose tasks belong to the process that begins them. Outside of the simulation it is tokio's as it is.
+//! The runtime as openraft knows it: tokio's, with a watch channel of our own. In the simulation chance is taken where it
+//! decides what happens, and tasks belong to the process that begins them.
 
 use std::time::Duration;
 
 use openraft::async_runtime::AsyncRuntime;
 use openraft::{OptionalSend, TokioRuntime};
-use openraft_rt_sim::SimWatch;
 use rand_of_openraft::SeedableRng;
 use rand_of_openraft::rngs::Xoshiro256PlusPlus as Rng;
 
-use super::here;
+use super::outside;
+use super::watch::Watches;
 
 type Tokio = TokioRuntime;
 
-/// As what openraft knows it.
 #[derive(Debug)]
 pub(crate) struct Runtime(Tokio);
 
@@ -26,8 +25,7 @@ impl AsyncRuntime for Runtime {
     type Timeout<R, T: Future<Output = R> + OptionalSend> = <Tokio as AsyncRuntime>::Timeout<R, T>;
     type ThreadLocalRng = Rng;
     type Mpsc = <Tokio as AsyncRuntime>::Mpsc;
-    // That of tokio wakes those who wait in an order that chance decides.
-    type Watch = SimWatch;
+    type Watch = Watches;
     type Oneshot = <Tokio as AsyncRuntime>::Oneshot;
     type Mutex<T: OptionalSend + 'static> = <Tokio as AsyncRuntime>::Mutex<T>;
 
@@ -36,10 +34,7 @@ impl AsyncRuntime for Runtime {
         T: Future + OptionalSend + 'static,
         T::Output: OptionalSend + 'static,
     {
-        match here::process() {
-            Some(process) => process.spawn(future),
-            None => tokio::spawn(future),
-        }
+        outside::spawn(future)
     }
 
     fn sleep(duration: Duration) -> Self::Sleep {
@@ -69,7 +64,7 @@ impl AsyncRuntime for Runtime {
     }
 
     fn thread_rng() -> Rng {
-        Rng::seed_from_u64(super::super::outside::random())
+        Rng::seed_from_u64(outside::random())
     }
 
     fn new(threads: usize) -> Runtime {
@@ -81,5 +76,16 @@ impl AsyncRuntime for Runtime {
         F: Future<Output = T>,
     {
         self.0.block_on(future)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Runtime;
+
+    /// openraft's own checks of what it expects of a runtime, its channels among them.
+    #[test]
+    fn openraft_finds_all_that_it_expects() {
+        openraft::rt::testing::Suite::<Runtime>::test_all();
     }
 }
