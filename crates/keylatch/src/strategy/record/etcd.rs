@@ -2,7 +2,7 @@
 //! beside the head, on leases of etcd, so that it is etcd who says whether somebody lives. Clocks of
 //! clients are compared with nobody's; the times that are written are for those who look.
 //!
-//! - `url`: what is behind `etcd://`. `wire`: etcd's messages. `link`: calls, and what their failures mean.
+//! - `url`: what is behind `etcd://`. `wire`: etcd's messages. `link`: calls, and what their failures mean; `line`: the short way for them.
 //! - `keys`: where what stands, and numbers. `value`: what stands there.
 //! - `change`: a change as a transaction. `batch`: several of them in one.
 //! - `leases`: which leases there are and what is on them. `keeper`: keeps them, ends things, sweeps.
@@ -14,6 +14,7 @@ mod change;
 mod keeper;
 mod keys;
 mod leases;
+mod line;
 mod link;
 mod tasks;
 #[cfg(test)]

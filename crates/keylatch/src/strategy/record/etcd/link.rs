@@ -17,6 +17,7 @@ use tonic::{Code, ConnectError, Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use super::super::store::StoreError;
+use super::line::{Line, NotSent};
 use super::url::{Tls, Url};
 use super::wire::{
     AuthenticateRequest, AuthenticateResponse, LeaseGrantRequest, LeaseRequest, LeaseResponse,
@@ -29,16 +30,18 @@ pub(super) const CALL: Duration = Duration::from_secs(5);
 /// How long keeping leases alive may take: the shortest ones live for 4 s.
 const BEAT: Duration = Duration::from_secs(2);
 /// How long one member may take to be connected with, so that there is time for another.
-const CONNECT: Duration = Duration::from_secs(2);
+pub(super) const CONNECT: Duration = Duration::from_secs(2);
 /// Between tries when nobody could be reached.
 const PAUSE: Duration = Duration::from_millis(100);
 /// A member that says nothing for so long is asked whether it lives. etcd forbids less than 5 s.
 const PING: Duration = Duration::from_secs(10);
 /// Answers may be larger than questions, which etcd bounds: a queue of a thousand, all names.
-const ANSWER_BYTES: usize = 256 << 20;
+pub(super) const ANSWER_BYTES: usize = 256 << 20;
 
 pub(super) struct Link {
     channels: Vec<Channel>,
+    /// Where they are: the shorter way to the same members.
+    lines: Vec<Option<Line>>,
     /// The one that is used.
     at: AtomicUsize,
     user: Option<(String, String)>,
@@ -80,7 +83,8 @@ impl Link {
         let channels = channels.collect::<Result<Vec<_>, _>>().map_err(refused)?;
         // Not all begin with the same member.
         let at = AtomicUsize::new(rand::random_range(0..channels.len()));
-        let link = Link { channels, at, user: url.user.clone(), token: RwLock::new(None) };
+        let lines = url.endpoints.iter().map(|endpoint| Line::new(endpoint)).collect();
+        let link = Link { channels, lines, at, user: url.user.clone(), token: RwLock::new(None) };
         if link.user.is_some() {
             link.authenticate(Instant::now() + CALL).await?;
         }
@@ -198,6 +202,10 @@ impl Link {
         Q: Message + 'static,
         A: Message + Default + 'static,
     {
+        if let Some(line) = &self.lines[at] {
+            let token = self.token.read().clone();
+            return line.call(path, &ask, token).await;
+        }
         let mut grpc = self.grpc(at).await?;
         let path = PathAndQuery::from_static(path);
         let answer = grpc.unary(self.request(ask), path, ProstCodec::<Q, A>::default()).await?;
@@ -288,6 +296,9 @@ impl Link {
 
     /// The next one, unless another task has gone on already.
     fn leave(&self, at: usize) {
+        if let Some(line) = &self.lines[at] {
+            line.forget();
+        }
         let next = (at + 1) % self.channels.len();
         let _ = self.at.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed);
     }
@@ -321,7 +332,7 @@ fn channel(endpoint: &str, tls: Option<&Tls>) -> Result<Channel, String> {
 fn meaning(status: &Status) -> Means {
     let mut source = status.source();
     while let Some(error) = source {
-        if error.is::<ConnectError>() {
+        if error.is::<ConnectError>() || error.is::<NotSent>() {
             return Means::NotSent;
         }
         source = error.source();
