@@ -66,6 +66,6 @@ pub use keylatch_table::{
 };
 pub use locks::Locks;
 pub use tasks::{
-    Back, Claim, ClaimTask, CreateTask, ListTasks, LostClaim, PutBackTask, Task, Tasks, UpdateTask,
-    Updated,
+    Back, Claim, ClaimTask, CreateTask, ListTasks, LostClaim, NextClaim, PutBackTask, Task, Tasks,
+    UpdateTask, Updated,
 };

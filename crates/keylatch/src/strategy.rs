@@ -75,6 +75,11 @@ pub(crate) trait TaskStrategy: Send + Sync {
     /// `Error`. What it waited counts from the call. A future that is dropped says nothing; whoever
     /// drops a waiting claim cancels its id.
     fn task(&self, command: TaskCommand) -> Pending<Result<TaskReply, TaskError>>;
+    /// As long as what is returned is there, commands need not begin: there is another one to come that is to go
+    /// with them. Nobody waits for anything meanwhile.
+    fn hold(&self) -> Option<Box<dyn Send>> {
+        None
+    }
     /// Tasks of a pool, in the order in which they were created.
     fn tasks(&self, query: TasksQuery) -> Pending<Result<Vec<Task>, ListError>>;
     fn task_entry(&self, pool: &str, key: &str) -> Pending<Result<Option<Task>, ListError>>;

@@ -24,7 +24,7 @@ use crate::event::Watch;
 use crate::locks::Inner;
 pub use ask::ClaimTask;
 pub use change::{Back, PutBackTask, UpdateTask, Updated};
-pub use claim::Claim;
+pub use claim::{Claim, NextClaim};
 pub use create::CreateTask;
 pub(crate) use create::many as create_many;
 pub use keep::LostClaim;

@@ -66,6 +66,9 @@ conformance!(
         a_stale_version_changes_nothing_and_says_so,
         a_body_is_replaced_for_the_next_worker,
         a_done_task_never_comes_back,
+        who_goes_on_is_done_and_has_the_next_task,
+        the_next_task_comes_also_if_the_one_before_was_lost,
+        dropping_the_next_claim_frees_its_task_at_once,
         whoever_waits_for_a_task_that_gets_done_is_told,
         a_task_is_put_back_now_or_later_and_the_attempt_counts,
         after_the_last_attempt_a_task_is_failed_with_its_last_error,
@@ -480,6 +483,54 @@ async fn a_done_task_never_comes_back(locks: Locks) {
     assert!(nothing(&tasks).await);
     let task = tasks.get("a").await.unwrap().unwrap();
     assert_eq!((task.state, &*task.body.unwrap().bytes), (TaskState::Done, &b"kept"[..]));
+}
+
+async fn who_goes_on_is_done_and_has_the_next_task(locks: Locks) {
+    let tasks = locks.tasks("pool");
+    for key in ["a", "b", "c"] {
+        tasks.create(key).body(key).await.unwrap();
+    }
+    let (mut claimed, mut keys) = (tasks.claim().try_now().await.unwrap(), Vec::new());
+    while let Some(claim) = claimed {
+        keys.push(claim.key().to_string());
+        let (before, version) = (claim.key().clone(), claim.version());
+        let (done, next) = claim.done_and(tasks.claim().try_now().owner("goes on")).await;
+        assert_ne!(done.unwrap(), version);
+        assert_eq!(state(&tasks, &before).await, TaskState::Done);
+        claimed = next.await.unwrap();
+    }
+    assert_eq!(keys, ["a", "b", "c"]);
+    assert_eq!(tasks.counts().await.unwrap().done, 3);
+    // One that waits is not waited for by who is done.
+    tasks.create("d").await.unwrap();
+    let (done, next) = now(&tasks).await.done_and(tasks.claim().wait(SOON)).await;
+    done.unwrap();
+    tasks.create("e").await.unwrap();
+    assert_eq!(&**next.await.unwrap().expect("it waited for it").key(), "e");
+}
+
+async fn the_next_task_comes_also_if_the_one_before_was_lost(locks: Locks) {
+    let tasks = locks.tasks("pool");
+    tasks.create("a").await.unwrap();
+    let lost = lapsed(&locks, &tasks, "a").await;
+    let other = now(&tasks).await;
+    tasks.create("b").await.unwrap();
+    let (done, next) = lost.done_and(tasks.claim().try_now()).await;
+    assert!(matches!(done, Err(ChangeError::Stale(_))), "{done:?}");
+    assert_eq!(&**next.await.unwrap().expect("a task is free").key(), "b");
+    other.done().await.unwrap();
+}
+
+async fn dropping_the_next_claim_frees_its_task_at_once(locks: Locks) {
+    let tasks = locks.tasks("pool");
+    tasks.create("a").await.unwrap();
+    tasks.create("b").await.unwrap();
+    let (done, next) = now(&tasks).await.done_and(tasks.claim().try_now()).await;
+    done.unwrap();
+    // Whether it has its answer by now or not.
+    drop(next);
+    let claim = tasks.claim().wait(SOON).await.unwrap().expect("it is free again");
+    assert_eq!((&**claim.key(), claim.attempts()), ("b", 0));
 }
 
 async fn whoever_waits_for_a_task_that_gets_done_is_told(locks: Locks) {

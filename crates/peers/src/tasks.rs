@@ -53,7 +53,60 @@ pub async fn run(plan: &Plan) {
     println!("  ratio: Keylatch by the other, the middle one of {} rounds and all", plan.rounds);
 }
 
-fn ours(tasks: keylatch::Tasks) -> Pair {
+/// What a worker of ours does.
+#[derive(Clone, Copy)]
+enum Way {
+    /// Claims, is done, claims the next: a round trip each, like the others.
+    Apart,
+    /// Is done and claims the next at the same time: a round trip for both.
+    Along,
+}
+
+const WAYS: [Way; 2] = [Way::Apart, Way::Along];
+
+impl Way {
+    fn name(self) -> &'static str {
+        match self {
+            Way::Apart => "claim, then done",
+            Way::Along => "done with next",
+        }
+    }
+
+    /// How many more tasks there have to be than are measured: so many are claimed at the end.
+    fn more(self, workers: usize) -> usize {
+        match self {
+            Way::Apart => 0,
+            Way::Along => workers,
+        }
+    }
+}
+
+/// A worker of ours.
+fn ours(tasks: keylatch::Tasks, way: Way) -> Pair {
+    match way {
+        Way::Apart => apart(tasks),
+        Way::Along => along(tasks),
+    }
+}
+
+fn along(tasks: keylatch::Tasks) -> Pair {
+    let claimed = Arc::new(tokio::sync::Mutex::new(None));
+    Arc::new(move || {
+        let (tasks, claimed) = (tasks.clone(), Arc::clone(&claimed));
+        Box::pin(async move {
+            let mut claimed = claimed.lock().await;
+            let claim: keylatch::Claim = match claimed.take() {
+                Some(claim) => claim,
+                None => tasks.claim().try_now().await.expect("a claim").expect("a task"),
+            };
+            let (done, next) = claim.done_and(tasks.claim().try_now()).await;
+            done.expect("done");
+            *claimed = next.await.expect("a claim");
+        })
+    })
+}
+
+fn apart(tasks: keylatch::Tasks) -> Pair {
     Arc::new(move || {
         let tasks = tasks.clone();
         Box::pin(async move {
@@ -99,8 +152,8 @@ fn parts(size: usize) -> (usize, usize) {
 fn head(place: &str) {
     println!("\n== tasks: claim and done {place}");
     println!(
-        "  {:>9} {:>8}  {:<16} {:>14} {:>11} {:>7}  rounds",
-        "tasks", "workers", "beside", "keylatch, 1/s", "other, 1/s", "ratio"
+        "  {:>9} {:>8}  {:<16} {:<16} {:>14} {:>11} {:>7}  rounds",
+        "tasks", "workers", "keylatch", "beside", "keylatch, 1/s", "other, 1/s", "ratio"
     );
 }
 
@@ -109,13 +162,13 @@ fn head(place: &str) {
 struct Rates(Vec<(f64, f64)>);
 
 impl Rates {
-    fn add(&mut self, pairs: usize, (ours, theirs): (Duration, Duration)) {
+    fn add(&mut self, pairs: usize, ours: Duration, theirs: Duration) {
         let rate = |time: Duration| pairs as f64 / time.as_secs_f64();
         self.0.push((rate(ours), rate(theirs)));
     }
 
     /// Ours, the middle one.
-    fn print(&self, size: usize, workers: usize, other: &str) -> f64 {
+    fn print(&self, (size, workers): (usize, usize), way: Way, other: &str) -> f64 {
         let middle = |all: &mut Vec<f64>| {
             all.sort_by(f64::total_cmp);
             all[all.len() / 2]
@@ -125,7 +178,8 @@ impl Rates {
         let ours = middle(&mut self.0.iter().map(|rates| rates.0).collect());
         let theirs = middle(&mut self.0.iter().map(|rates| rates.1).collect());
         println!(
-            "  {size:>9} {workers:>8}  {other:<16} {ours:>14.0} {theirs:>11.0} {:>7.2}  {}",
+            "  {size:>9} {workers:>8}  {:<16} {other:<16} {ours:>14.0} {theirs:>11.0} {:>7.2}  {}",
+            way.name(),
             middle(&mut ratios),
             all.join(" ")
         );
@@ -138,8 +192,10 @@ impl Rates {
 struct Sizes(BTreeMap<(usize, usize), f64>);
 
 impl Sizes {
-    fn add(&mut self, size: usize, workers: usize, rate: f64) {
-        self.0.entry((workers, size)).or_insert(rate);
+    fn add(&mut self, size: usize, workers: usize, way: Way, rate: f64) {
+        if let Way::Apart = way {
+            self.0.entry((workers, size)).or_insert(rate);
+        }
     }
 
     fn print(&self) {

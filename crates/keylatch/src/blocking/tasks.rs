@@ -207,6 +207,18 @@ impl Claim {
         wait(self.0.done())
     }
 
+    /// The task is done, and the next one is asked for at the same time; see [`crate::Claim::done_and`]. Waits for
+    /// both.
+    pub fn done_and(
+        self,
+        next: ClaimTask,
+    ) -> (Result<u64, ChangeError>, Result<Option<Claim>, ClaimError>) {
+        wait(async {
+            let (done, next) = self.0.done_with(Box::pin(next.ask())).await;
+            (done, next.await.map(|claim| claim.map(Claim)))
+        })
+    }
+
     /// Frees the task, for another try now or after a delay, and counts the attempt.
     pub fn put_back(self) -> PutBackTask {
         PutBackTask::of_claim(self.0)

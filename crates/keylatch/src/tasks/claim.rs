@@ -1,17 +1,22 @@
 //! A task that is claimed.
 
 use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use keylatch_table::{Body, Claimed, PutBack, Text};
 
 use super::Tasks;
+use super::ask::ClaimTask;
 use super::change::{Back, PutBackTask, Updated};
 use super::keep::{Change, Keep, LostClaim};
 use super::later::Place;
 use crate::clock::Moment;
-use crate::error::{ChangeError, TaskError};
+use crate::error::{ChangeError, ClaimError, TaskError};
+use crate::locks::Inner;
 
 /// A task that this worker has claimed. It is renewed in the background; if it is lost all the same,
 /// [`Claim::lost`] tells. Dropping it stops the renewal, and the task is free when the lease ends.
@@ -141,6 +146,50 @@ impl Claim {
         }
     }
 
+    /// The task is done, and the next one is asked for at the same time: what a worker does that goes on. On the
+    /// server and on PostgreSQL both are one round trip and one sync of the disk, instead of two.
+    ///
+    /// What came of the first, and the claim of the next, which is still to be awaited. It was asked for
+    /// whatever became of the first.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let emails = keylatch::Locks::connect("memory:").await?.tasks("emails");
+    /// # emails.create("welcome-42").await?;
+    /// # emails.create("welcome-43").await?;
+    /// let mut claimed = emails.claim().try_now().await?;
+    /// while let Some(claim) = claimed {
+    ///     println!("{}: {:?}", claim.key(), claim.text());
+    ///     let (done, next) = claim.done_and(emails.claim().try_now()).await;
+    ///     done?;
+    ///     claimed = next.await?;
+    /// }
+    /// # assert_eq!(emails.counts().await?.done, 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn done_and(self, next: ClaimTask) -> (Result<u64, ChangeError>, NextClaim) {
+        self.done_with(next.into_future()).await
+    }
+
+    pub(crate) async fn done_with(self, ask: Asked) -> (Result<u64, ChangeError>, NextClaim) {
+        let locks = Arc::clone(&self.keep.tasks.locks);
+        let mut next = NextClaim { ask, outcome: None, locks: Arc::clone(&locks) };
+        let mut done = std::pin::pin!(self.done());
+        let mut begun = false;
+        let done = poll_fn(|context| {
+            let begins = !std::mem::replace(&mut begun, true);
+            let held = begins.then(|| locks.submit_task(|tasks| tasks.hold()));
+            let done = done.as_mut().poll(context);
+            next.look(context);
+            // From here on they go.
+            drop(held);
+            done
+        });
+        (done.await, next)
+    }
+
     /// Frees the task, for another try now or after a delay, and counts the attempt. Nothing happens
     /// before it is awaited.
     pub fn put_back(self) -> PutBackTask {
@@ -157,6 +206,53 @@ impl Claim {
 
     pub(super) async fn back(self, back: PutBack) -> Result<Back, ChangeError> {
         Back::from_reply(self.keep.change(Change::PutBack(back)).await?)
+    }
+}
+
+/// A claim that is asked for.
+type Asked = Pin<Box<dyn Future<Output = Result<Option<Claim>, ClaimError>> + Send>>;
+
+/// A claim that was asked for while the task before was done: see [`Claim::done_and`]. Awaiting it gives what awaiting a
+/// [`ClaimTask`] gives. Dropping it withdraws it: if it had got a task by then, that is free again at once, and no attempt is
+/// counted.
+#[must_use = "a claim that is dropped is withdrawn"]
+pub struct NextClaim {
+    ask: Asked,
+    /// What came of it, if that is known and nobody has heard of it.
+    outcome: Option<Result<Option<Claim>, ClaimError>>,
+    locks: Arc<Inner>,
+}
+
+impl NextClaim {
+    fn look(&mut self, context: &mut Context<'_>) {
+        if self.outcome.is_none()
+            && let Poll::Ready(outcome) = self.ask.as_mut().poll(context)
+        {
+            self.outcome = Some(outcome);
+        }
+    }
+}
+
+impl Future for NextClaim {
+    type Output = Result<Option<Claim>, ClaimError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.look(context);
+        self.outcome.take().map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+impl Drop for NextClaim {
+    fn drop(&mut self) {
+        if let Some(Ok(Some(claim))) = self.outcome.take() {
+            self.locks.in_background(async move { drop(claim.release().await) });
+        }
+    }
+}
+
+impl fmt::Debug for NextClaim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NextClaim").finish_non_exhaustive()
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::sync::Mutex;
 use tokio_postgres::{Client, NoTls, Statement};
 
 use self::peers::{PEERS, Peer};
-use super::{BODY, LARGE, Pair, Plan, Rates, Sizes, measure, ours, parts, settle};
+use super::{BODY, LARGE, Pair, Plan, Rates, Sizes, WAYS, measure, ours, parts, settle};
 use crate::strategies::servers::Postgres;
 
 async fn client(url: &str) -> Client {
@@ -80,33 +80,41 @@ pub(super) async fn run(plan: &Plan) {
     let mut sizes = Sizes::default();
     for &size in &plan.sizes {
         for &count in &plan.workers {
-            let mine: Vec<Pair> = (0..count).map(|_| ours(tasks.clone())).collect();
-            let mut rates: [Rates; PEERS.len()] = Default::default();
+            let mut rates: [[Rates; WAYS.len()]; PEERS.len()] = Default::default();
             for round in 0..plan.rounds {
                 for (nth, (peer, rates)) in PEERS.iter().zip(&mut rates).enumerate() {
                     let mut others = Vec::new();
                     for _ in 0..count {
                         others.push(theirs(&url, peer).await);
                     }
-                    let ((pairs, parts), mut times) =
-                        (parts(size), (Duration::ZERO, Duration::ZERO));
+                    let (pairs, parts) = parts(size);
+                    let (mut times, mut other) = ([Duration::ZERO; WAYS.len()], Duration::ZERO);
                     for _ in 0..parts {
-                        if size < LARGE || (round, nth) == (0, 0) {
-                            fill_ours(&sql, &tasks, size).await;
-                        }
                         if size < LARGE || round == 0 {
                             fill_theirs(&sql, peer, size).await;
                         }
-                        all(&sql, "VACUUM; CHECKPOINT").await;
-                        settle().await;
-                        times.0 += measure(&mine, pairs).await;
-                        times.1 += measure(&others, pairs).await;
+                        for (at, (time, way)) in times.iter_mut().zip(WAYS).enumerate() {
+                            if size < LARGE || (round, nth, at) == (0, 0, 0) {
+                                fill_ours(&sql, &tasks, size + way.more(count)).await;
+                            }
+                            let mine: Vec<Pair> =
+                                (0..count).map(|_| ours(tasks.clone(), way)).collect();
+                            all(&sql, "VACUUM; CHECKPOINT").await;
+                            settle().await;
+                            *time += measure(&mine, pairs).await;
+                        }
+                        other += measure(&others, pairs).await;
                     }
-                    rates.add(pairs * parts, times);
+                    for (rates, time) in rates.iter_mut().zip(times) {
+                        rates.add(pairs * parts, time, other);
+                    }
                 }
             }
             for (peer, rates) in PEERS.iter().zip(&rates) {
-                sizes.add(size, count, rates.print(size, count, peer.name));
+                for (way, rates) in WAYS.into_iter().zip(rates) {
+                    let rate = rates.print((size, count), way, peer.name);
+                    sizes.add(size, count, way, rate);
+                }
             }
         }
     }

@@ -7,9 +7,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use keylatch::Locks;
 use redis::aio::MultiplexedConnection;
 
-use super::{BODY, LARGE, Pair, Plan, Rates, Sizes, measure, ours, parts, settle};
+use super::{BODY, LARGE, Pair, Plan, Rates, Sizes, WAYS, measure, ours, parts, settle};
 use crate::strategies::servers::Redis;
 
 /// `keylatch serve`, from beside this program.
@@ -93,30 +94,41 @@ pub(super) async fn run(plan: &Plan) {
         for &count in &plan.workers {
             let dir = tempfile::tempdir().expect("a directory");
             let server = Server::start(dir.path());
-            let (mut mine, mut others, mut pools) = (Vec::new(), Vec::new(), Vec::new());
+            let mut mine: [Vec<Pair>; WAYS.len()] = Default::default();
+            let (mut others, mut pools) = (Vec::new(), Vec::new());
             for _ in 0..count {
-                let locks = keylatch::Locks::connect(&server.url).await.expect("the server");
+                let locks = Locks::connect(&server.url).await.expect("the server");
                 pools.push(locks);
                 others.push(theirs(&url).await);
             }
-            let mut rates = Rates::default();
+            let mut rates: [Rates; WAYS.len()] = Default::default();
             for round in 0..plan.rounds {
-                let ((pairs, parts), mut times) = (parts(size), (Duration::ZERO, Duration::ZERO));
+                let (pairs, parts) = parts(size);
+                let (mut times, mut other) = ([Duration::ZERO; WAYS.len()], Duration::ZERO);
                 for part in 0..parts {
                     if round == 0 || size < LARGE {
-                        let pool = format!("bench {round} {part}");
-                        fill_ours(&pools[0].tasks(pool.as_str()), size).await;
-                        mine.clear();
-                        mine.extend(pools.iter().map(|locks| ours(locks.tasks(pool.as_str()))));
+                        for (way, mine) in WAYS.into_iter().zip(&mut mine) {
+                            let pool = format!("bench {round} {part} {}", way.name());
+                            fill_ours(&pools[0].tasks(pool.as_str()), size + way.more(count)).await;
+                            let one = |locks: &Locks| ours(locks.tasks(pool.as_str()), way);
+                            *mine = pools.iter().map(one).collect();
+                        }
                         fill_theirs(&mut connection, size).await;
                         settle().await;
                     }
-                    times.0 += measure(&mine, pairs).await;
-                    times.1 += measure(&others, pairs).await;
+                    for (time, mine) in times.iter_mut().zip(&mine) {
+                        *time += measure(mine, pairs).await;
+                    }
+                    other += measure(&others, pairs).await;
                 }
-                rates.add(pairs * parts, times);
+                for (rates, time) in rates.iter_mut().zip(times) {
+                    rates.add(pairs * parts, time, other);
+                }
             }
-            sizes.add(size, count, rates.print(size, count, "LMOVE + LREM"));
+            for (way, rates) in WAYS.into_iter().zip(&rates) {
+                let rate = rates.print((size, count), way, "LMOVE + LREM");
+                sizes.add(size, count, way, rate);
+            }
         }
     }
     sizes.print();

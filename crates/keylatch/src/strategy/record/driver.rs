@@ -648,6 +648,10 @@ impl<S: Store> TaskStrategy for Records<S> {
         }
     }
 
+    fn hold(&self) -> Option<Box<dyn Send>> {
+        self.begun()?.hold()
+    }
+
     fn tasks(&self, query: TasksQuery) -> Pending<Result<Vec<Task>, ListError>> {
         self.of_tasks(|tasks| tasks.tasks(query))
     }

@@ -58,12 +58,15 @@ struct State<J> {
     under_way: usize,
     /// Those of them who only do while they wait for it.
     carried: Vec<Weak<dyn Push>>,
+    /// How many have more to come that is to go together.
+    held: usize,
 }
 
 impl<C: Calls> Gather<C> {
     /// To be called inside of the runtime that does the work.
     pub(super) fn new(calls: C) -> Gather<C> {
-        let state = State { waiting: VecDeque::new(), busy: 0, under_way: 0, carried: Vec::new() };
+        let state =
+            State { waiting: VecDeque::new(), busy: 0, under_way: 0, carried: Vec::new(), held: 0 };
         Gather(Arc::new(Inner { calls, runtime: Handle::current(), state: Mutex::new(state) }))
     }
 
@@ -71,6 +74,9 @@ impl<C: Calls> Gather<C> {
     pub(super) fn add(&self, job: C::Job) -> Option<Carried<()>> {
         let mut state = self.0.state.lock();
         state.waiting.push_back(job);
+        if state.held > 0 {
+            return None;
+        }
         let begins = state.busy == 0 || state.waiting.len() >= self.0.calls.crowd(state.under_way);
         if begins && state.busy < self.0.calls.most() {
             state.busy += 1;
@@ -84,6 +90,12 @@ impl<C: Calls> Gather<C> {
         // It depends on them now.
         before.iter().filter_map(Weak::upgrade).for_each(|before| before.push());
         None
+    }
+
+    /// Nothing more begins until this is dropped, which is to be soon.
+    pub(super) fn hold(&self) -> Held<C> {
+        self.0.state.lock().held += 1;
+        Held(Arc::clone(&self.0))
     }
 
     /// The same; what is answered to it, or nothing if the runtime ends.
@@ -116,6 +128,22 @@ impl<J> State<J> {
     fn ended(&mut self) {
         self.busy -= 1;
         self.carried.retain(|by| self.busy > 0 && by.strong_count() > 0);
+    }
+}
+
+/// Somebody has more to come.
+pub(super) struct Held<C: Calls>(Arc<Inner<C>>);
+
+impl<C: Calls> Drop for Held<C> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.held -= 1;
+        let begins = state.held == 0
+            && (state.busy == 0 || state.waiting.len() >= self.0.calls.crowd(state.under_way));
+        drop(state);
+        if begins {
+            begin(&self.0);
+        }
     }
 }
 
@@ -154,7 +182,7 @@ fn begin<C: Calls>(inner: &Arc<Inner<C>>) {
     if state.busy < inner.calls.most() && !state.waiting.is_empty() {
         state.busy += 1;
         drop(state);
-        tokio::spawn(run(Busy::new(inner)));
+        inner.runtime.spawn(run(Busy::new(inner)));
     }
 }
 
@@ -333,6 +361,24 @@ mod tests {
         for both in twice {
             assert_eq!(both.await.unwrap(), [Some(3); 2]);
         }
+    }
+
+    #[tokio::test]
+    async fn what_is_asked_for_while_it_is_held_goes_together() {
+        let mut scene = scene();
+        let held = [scene.gather.hold(), scene.gather.hold()];
+        let both = [scene.submit(), scene.submit()].map(tokio::spawn);
+        tokio::task::yield_now().await;
+        for held in held {
+            assert!(scene.calls.try_recv().is_err(), "there is more to come");
+            drop(held);
+        }
+        assert_eq!(scene.calls.recv().await, Some(2));
+        scene.may.add_permits(2);
+        for one in both {
+            assert_eq!(one.await.unwrap(), Some(2));
+        }
+        assert_eq!(scene.submit().await, Some(1), "and it goes on as before");
     }
 
     #[tokio::test]

@@ -237,6 +237,10 @@ impl TaskStore for PostgresTasks {
         })
     }
 
+    fn hold(&self) -> Option<Box<dyn Send>> {
+        Some(Box::new(self.gather.hold()))
+    }
+
     fn told(&self) -> UnboundedReceiver<Told> {
         self.told.lock().take().unwrap_or_else(|| unbounded_channel().1)
     }

@@ -145,6 +145,10 @@ impl Tasks {
         }
     }
 
+    pub(crate) fn hold(&self) -> Option<Box<dyn Send>> {
+        self.0.store.hold()
+    }
+
     pub(crate) fn tasks(&self, query: TasksQuery) -> Pending<Result<Vec<Task>, ListError>> {
         let shared = Arc::clone(&self.0);
         self.go(async move { Ok(shared.list(query).await?) })

@@ -174,6 +174,11 @@ pub(crate) trait TaskStore: Send + Sync + 'static {
     fn told(&self) -> mpsc::UnboundedReceiver<Told>;
     /// Whether somebody of this process waits: a store that must look for changes does so only then.
     fn somebody_waits(&self, _waits: bool) {}
+    /// As long as what is returned is there, nothing begins that is asked for: it goes together then. Only of a store where that
+    /// spares something, and only for as long as it takes to ask.
+    fn hold(&self) -> Option<Box<dyn Send>> {
+        None
+    }
     /// The shortest lease, and the unit of leases.
     fn lease_unit_ms(&self) -> u64 {
         1
