@@ -75,8 +75,8 @@ pub(crate) trait TaskStrategy: Send + Sync {
     /// `Error`. What it waited counts from the call. A future that is dropped says nothing; whoever
     /// drops a waiting claim cancels its id.
     fn task(&self, command: TaskCommand) -> Pending<Result<TaskReply, TaskError>>;
-    /// As long as what is returned is there, commands need not begin: there is another one to come that is to go
-    /// with them. Nobody waits for anything meanwhile.
+    /// If commands that are asked for together go together, in their order: as long as what is returned is there, those that
+    /// are asked for need not begin, since there is another one to come. Nobody waits for anything meanwhile.
     fn hold(&self) -> Option<Box<dyn Send>> {
         None
     }

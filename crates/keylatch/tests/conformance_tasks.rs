@@ -68,6 +68,7 @@ conformance!(
         a_done_task_never_comes_back,
         who_goes_on_is_done_and_has_the_next_task,
         the_next_task_comes_also_if_the_one_before_was_lost,
+        who_goes_on_after_its_lease_does_not_get_the_same_task_again,
         dropping_the_next_claim_frees_its_task_at_once,
         whoever_waits_for_a_task_that_gets_done_is_told,
         a_task_is_put_back_now_or_later_and_the_attempt_counts,
@@ -519,6 +520,20 @@ async fn the_next_task_comes_also_if_the_one_before_was_lost(locks: Locks) {
     assert!(matches!(done, Err(ChangeError::Stale(_))), "{done:?}");
     assert_eq!(&**next.await.unwrap().expect("a task is free").key(), "b");
     other.done().await.unwrap();
+}
+
+async fn who_goes_on_after_its_lease_does_not_get_the_same_task_again(locks: Locks) {
+    let tasks = locks.tasks("pool");
+    for key in ["a", "b", "c"] {
+        tasks.create(key).await.unwrap();
+        // Of those that are due it is the first, in whatever way a store keeps them.
+        let lapsed = lapsed(&locks, &tasks, key).await;
+        assert_eq!(tasks.counts().await.unwrap().ready, 1);
+        let (done, next) = lapsed.done_and(tasks.claim().try_now()).await;
+        done.expect("nobody has claimed it since");
+        assert!(next.await.unwrap().is_none(), "it is done");
+    }
+    assert_eq!(tasks.counts().await.unwrap().done, 3);
 }
 
 async fn dropping_the_next_claim_frees_its_task_at_once(locks: Locks) {

@@ -146,11 +146,11 @@ impl Claim {
         }
     }
 
-    /// The task is done, and the next one is asked for at the same time: what a worker does that goes on. On the
-    /// server and on PostgreSQL both are one round trip and one sync of the disk, instead of two.
+    /// The task is done, and the next one is asked for: what a worker does that goes on. On the server and on
+    /// PostgreSQL both are one round trip and one sync of the disk, instead of two; elsewhere the next one is asked for
+    /// when it is awaited. In this order: it is never the same task.
     ///
-    /// What came of the first, and the claim of the next, which is still to be awaited. It was asked for
-    /// whatever became of the first.
+    /// What came of the first, and the claim of the next, which is to be awaited whatever became of the first.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -177,12 +177,15 @@ impl Claim {
         let locks = Arc::clone(&self.keep.tasks.locks);
         let mut next = NextClaim { ask, outcome: None, locks: Arc::clone(&locks) };
         let mut done = std::pin::pin!(self.done());
-        let mut begun = false;
+        let (mut begun, mut along) = (false, false);
         let done = poll_fn(|context| {
             let begins = !std::mem::replace(&mut begun, true);
-            let held = begins.then(|| locks.submit_task(|tasks| tasks.hold()));
+            let held = begins.then(|| locks.submit_task(|tasks| tasks.hold())).flatten();
+            along |= held.is_some();
             let done = done.as_mut().poll(context);
-            next.look(context);
+            if along {
+                next.look(context);
+            }
             // From here on they go.
             drop(held);
             done

@@ -31,6 +31,10 @@ impl Pool {
         Pool { link, free, idle: Mutex::default(), keeps: AtomicBool::new(false) }
     }
 
+    pub(super) fn keeps(&self) -> bool {
+        self.keeps.load(Ordering::Relaxed)
+    }
+
     /// One statement, which is a transaction of its own and leaves nothing behind in the connection: the
     /// next one may run in another one, behind a pooler.
     pub(super) async fn query(
@@ -88,7 +92,7 @@ impl Pool {
         // If this is dropped meanwhile, the connection goes with it.
         let mut wire = Cut(Some(wire));
         let Some(open) = &mut wire.0 else { return Ok(Vec::new()) };
-        let mut answer = match self.keeps.load(Ordering::Relaxed) {
+        let mut answer = match self.keeps() {
             true => open.query_prepared(prepared, params).await,
             false => open.client.query_typed(typed, params).await,
         };

@@ -332,14 +332,17 @@ fn busy() -> StoreError {
 }
 
 async fn send(lane: &Lane, works: Vec<Work>) {
-    // What goes alone has a shorter way, if it is an ordinary case.
+    // What goes alone has a shorter way, if it is an ordinary case; so have two.
     let mut works = match <[Work; 1]>::try_from(works) {
-        Ok([work]) => match lane.alone(work).await {
-            Some(work) => vec![work],
-            None => return,
+        Ok([work]) => Vec::from_iter(lane.alone(work).await),
+        Err(works) => match <[Work; 2]>::try_from(works) {
+            Ok(works) => lane.both(works).await,
+            Err(works) => works,
         },
-        Err(works) => works,
     };
+    if works.is_empty() {
+        return;
+    }
     let pool = &lane.pool;
     let rows = together(pool, &mut works).await;
     let error = match rows {

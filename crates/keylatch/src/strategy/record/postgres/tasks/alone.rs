@@ -1,7 +1,8 @@
-//! One take or one change that goes alone, by a shorter way: one statement, which is its own transaction. It is
+//! One take or one change that goes alone, or one of each, by a shorter way: one statement, which is its own transaction. It is
 //! for the ordinary case, where nobody waits and everything is as expected; all else goes the long way, which
 //! also tells.
 
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use keylatch_table::{TaskState, Text};
@@ -48,6 +49,25 @@ static DELETE: Statement = Statement {
     text: include_str!("delete.sql"),
     call: "SELECT * FROM keylatch.task_delete_one($1, $2, $3)",
 };
+
+/// A put and a take: the arguments of the put, then those of the take. The put comes first, since the take looks at it: a task that its
+/// worker is done with after its lease must not be the next one that it gets.
+static PUT_AND_TAKE: LazyLock<String> = LazyLock::new(|| {
+    let mut take = TAKE.text.to_string();
+    for at in 1..=4 {
+        take = take.replace(&format!("${at}"), &format!("${}", PUT_PARAMS + at));
+    }
+    let after = "l.due = 1";
+    let take = take.replacen(after, "l.due = 1 AND (SELECT count(*) FROM put) >= 0", 1);
+    format!(
+        "WITH put AS ({}), took AS ({take}) SELECT put.*, took.* FROM (SELECT) one LEFT JOIN put ON true \
+         LEFT JOIN took ON true",
+        PUT.text
+    )
+});
+/// How many arguments a put has, and how many columns it answers.
+const PUT_PARAMS: usize = 9;
+const PUT_COLUMNS: usize = 2;
 
 /// `tasks.sql` with the statements in their places.
 pub(super) fn with_statements(schema: &str) -> String {
@@ -108,74 +128,189 @@ impl Lane {
         Ok(self.pool.query_either(statement.text, statement.call, params).await?.pop())
     }
 
-    async fn take_alone(&self, take: &Take) -> Result<Option<Taken>, StoreError> {
-        let (pool, id) = (take.pool.as_bytes(), take.id.to_string());
-        let (id, claim, lease) = (id.as_bytes(), &take.claim[..], life(take.lease_ms));
-        let params = &[
-            (&pool as _, Type::BYTEA),
-            (&id as _, Type::BYTEA),
-            (&claim as _, Type::BYTEA),
-            (&lease as _, Type::INT8),
-        ];
-        let Some(row) = self.one(&TAKE, params).await? else { return Ok(None) };
-        let record = || {
-            let number = |at: usize| row.try_get::<_, i64>(at).map(i64::cast_unsigned);
-            let stamp = |at: usize| Ok(Stamp { version: number(at)?, time: number(at + 1)? });
-            Ok(TaskRecord {
-                pool: take.pool.clone(),
-                key: text(row.try_get::<_, &[u8]>(0)?),
-                last: stamp(1)?,
-                written: stamp(3)?,
-                number: number(5)?,
-                state: TaskState::Claimed,
-                priority: row.try_get(6)?,
-                ready: row.try_get::<_, Option<i64>>(7)?.map(i64::cast_unsigned),
-                alive: None,
-                bytes: row.try_get::<_, &[u8]>(8)?.into(),
-                claim: take.claim.clone(),
-            })
+    /// The same for two of them.
+    pub(super) async fn both(&self, works: [Work; 2]) -> Vec<Work> {
+        let (change, written, take, taken) = match works {
+            [Work::Change(change, written), Work::Take(take, taken)]
+            | [Work::Take(take, taken), Work::Change(change, written)] => {
+                (change, written, take, taken)
+            }
+            others => return others.into(),
         };
-        let record = record().map_err(|error: tokio_postgres::Error| nonsense(&error))?;
-        Ok(Some(Taken::Task { now: record.last.time, record }))
+        let waited = self.waited(&change.pool) || self.waited(&take.pool);
+        let came = match (&change, waited || take.key.is_some() || !self.pool.keeps()) {
+            (Change { expect: Some(_), write: Write::Put(put), .. }, false) => {
+                self.put_and_take(&change, put, &take).await
+            }
+            _ => Ok((None, None)),
+        };
+        let (stamp, record) = match came {
+            // It may be a repeat; or the long way says what is wrong.
+            Err(StoreError { unknown: false, .. }) => (None, None),
+            Err(error) => {
+                drop(written.send(Err(error.clone())));
+                drop(taken.send(Err(error)));
+                return Vec::new();
+            }
+            Ok(came) => came,
+        };
+        let mut left = Vec::new();
+        match stamp {
+            Some(stamp) => drop(written.send(Ok(Written::Done(stamp)))),
+            None => left.push(Work::Change(change, written)),
+        }
+        match record {
+            Some(record) => drop(taken.send(Ok(task(record)))),
+            None => left.push(Work::Take(take, taken)),
+        }
+        left
+    }
+
+    async fn put_and_take(
+        &self,
+        change: &Change,
+        put: &Put,
+        take: &Take,
+    ) -> Result<(Option<Stamp>, Option<TaskRecord>), StoreError> {
+        let (change, put, took) = (ChangeArgs::new(change), PutArgs::new(put), TakeArgs::new(take));
+        let params: Vec<Param<'_>> = put.params(&change).into_iter().chain(took.params()).collect();
+        // Where statements are prepared, and only there.
+        let text = &**PUT_AND_TAKE;
+        let Some(row) = self.pool.query(text, &params).await?.pop() else {
+            return Ok((None, None));
+        };
+        let came = || {
+            let put = row.try_get::<_, Option<i64>>(0)?.map(|_| stamp(&row, 0)).transpose()?;
+            let took = row.try_get::<_, Option<&[u8]>>(PUT_COLUMNS)?;
+            let took = took.map(|_| record(take, &row, PUT_COLUMNS)).transpose()?;
+            Ok((put, took))
+        };
+        came().map_err(|error: tokio_postgres::Error| nonsense(&error))
+    }
+
+    async fn take_alone(&self, take: &Take) -> Result<Option<Taken>, StoreError> {
+        let Some(row) = self.one(&TAKE, &TakeArgs::new(take).params()).await? else {
+            return Ok(None);
+        };
+        let record = record(take, &row, 0).map_err(|error| nonsense(&error))?;
+        Ok(Some(task(record)))
     }
 
     async fn change_alone(&self, change: &Change) -> Result<Option<Written>, StoreError> {
-        let (pool, key) = (change.pool.as_bytes(), change.key.as_bytes());
-        let (pool, key) = ((&pool as _, Type::BYTEA), (&key as _, Type::BYTEA));
-        let expect = change.expect.map(u64::cast_signed);
-        let expect = (&expect as &(dyn ToSql + Sync), Type::INT8);
-        let row = match &change.write {
-            Write::Delete => self.one(&DELETE, &[pool, key, expect]).await?,
-            Write::Put(Put { state, priority, ready, bytes, claim }) => {
-                let (at, after) = match *ready {
-                    Ready::At(time) => (Some(time.cast_signed()), None),
-                    Ready::After(ms) => (None, Some(life(ms))),
-                    Ready::Never => (None, None),
-                };
-                let (state, bytes, claim) = (code(*state), &bytes[..], &claim[..]);
-                let params = &[
-                    pool,
-                    key,
-                    (&state as _, Type::INT2),
-                    (priority as _, Type::INT4),
-                    (&at as _, Type::INT8),
-                    (&after as _, Type::INT8),
-                    (&bytes as _, Type::BYTEA),
-                    (&claim as _, Type::BYTEA),
-                    expect,
-                ];
-                match change.expect {
-                    Some(_) => self.one(&PUT, params).await?,
-                    None => self.one(&CREATE, &params[..8]).await?,
-                }
+        let args = ChangeArgs::new(change);
+        let row = match (&change.write, change.expect) {
+            (Write::Delete, _) => self.one(&DELETE, &args.params()).await?,
+            (Write::Put(put), Some(_)) => self.one(&PUT, &PutArgs::new(put).params(&args)).await?,
+            (Write::Put(put), None) => {
+                self.one(&CREATE, &PutArgs::new(put).params(&args)[..8]).await?
             }
         };
         let Some(row) = row else { return Ok(None) };
-        let stamp = || {
-            let number = |at: usize| row.try_get::<_, i64>(at).map(i64::cast_unsigned);
-            Ok(Stamp { version: number(0)?, time: number(1)? })
+        Ok(Some(Written::Done(stamp(&row, 0).map_err(|error| nonsense(&error))?)))
+    }
+}
+
+fn task(record: TaskRecord) -> Taken {
+    Taken::Task { now: record.last.time, record }
+}
+
+/// The first of two columns that are one.
+fn stamp(row: &Row, at: usize) -> Result<Stamp, tokio_postgres::Error> {
+    let number = |at: usize| row.try_get::<_, i64>(at).map(i64::cast_unsigned);
+    Ok(Stamp { version: number(at)?, time: number(at + 1)? })
+}
+
+/// What was taken, from this column on.
+fn record(take: &Take, row: &Row, at: usize) -> Result<TaskRecord, tokio_postgres::Error> {
+    Ok(TaskRecord {
+        pool: take.pool.clone(),
+        key: text(row.try_get::<_, &[u8]>(at)?),
+        last: stamp(row, at + 1)?,
+        written: stamp(row, at + 3)?,
+        number: row.try_get::<_, i64>(at + 5)?.cast_unsigned(),
+        state: TaskState::Claimed,
+        priority: row.try_get(at + 6)?,
+        ready: row.try_get::<_, Option<i64>>(at + 7)?.map(i64::cast_unsigned),
+        alive: None,
+        bytes: row.try_get::<_, &[u8]>(at + 8)?.into(),
+        claim: take.claim.clone(),
+    })
+}
+
+type Param<'a> = (&'a (dyn ToSql + Sync), Type);
+
+struct TakeArgs<'a> {
+    pool: &'a [u8],
+    id: Vec<u8>,
+    claim: &'a [u8],
+    lease: i64,
+}
+
+impl<'a> TakeArgs<'a> {
+    fn new(take: &'a Take) -> TakeArgs<'a> {
+        let (pool, id) = (take.pool.as_bytes(), take.id.to_string().into_bytes());
+        TakeArgs { pool, id, claim: &take.claim, lease: life(take.lease_ms) }
+    }
+
+    fn params(&self) -> [Param<'_>; 4] {
+        [
+            (&self.pool, Type::BYTEA),
+            (&self.id, Type::BYTEA),
+            (&self.claim, Type::BYTEA),
+            (&self.lease, Type::INT8),
+        ]
+    }
+}
+
+struct ChangeArgs<'a> {
+    pool: &'a [u8],
+    key: &'a [u8],
+    expect: Option<i64>,
+}
+
+impl<'a> ChangeArgs<'a> {
+    fn new(change: &'a Change) -> ChangeArgs<'a> {
+        let (pool, key) = (change.pool.as_bytes(), change.key.as_bytes());
+        ChangeArgs { pool, key, expect: change.expect.map(u64::cast_signed) }
+    }
+
+    fn params(&self) -> [Param<'_>; 3] {
+        [(&self.pool, Type::BYTEA), (&self.key, Type::BYTEA), (&self.expect, Type::INT8)]
+    }
+}
+
+struct PutArgs<'a> {
+    state: i16,
+    priority: i32,
+    at: Option<i64>,
+    after: Option<i64>,
+    bytes: &'a [u8],
+    claim: &'a [u8],
+}
+
+impl<'a> PutArgs<'a> {
+    fn new(put: &'a Put) -> PutArgs<'a> {
+        let Put { state, priority, ready, bytes, claim } = put;
+        let (at, after) = match *ready {
+            Ready::At(time) => (Some(time.cast_signed()), None),
+            Ready::After(ms) => (None, Some(life(ms))),
+            Ready::Never => (None, None),
         };
-        let stamp = stamp().map_err(|error: tokio_postgres::Error| nonsense(&error))?;
-        Ok(Some(Written::Done(stamp)))
+        PutArgs { state: code(*state), priority: *priority, at, after, bytes, claim }
+    }
+
+    fn params<'b>(&'b self, change: &'b ChangeArgs<'_>) -> [Param<'b>; PUT_PARAMS] {
+        let [pool, key, expect] = change.params();
+        [
+            pool,
+            key,
+            (&self.state, Type::INT2),
+            (&self.priority, Type::INT4),
+            (&self.at, Type::INT8),
+            (&self.after, Type::INT8),
+            (&self.bytes, Type::BYTEA),
+            (&self.claim, Type::BYTEA),
+            expect,
+        ]
     }
 }
