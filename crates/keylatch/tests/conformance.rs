@@ -61,6 +61,8 @@ conformance!(
         a_task_runs_under_its_lock_and_errors_release_it,
         a_task_whose_lock_is_lost_is_stopped,
         lists_show_who_holds_and_who_waits,
+        whoever_waits_is_shown_with_how_long,
+        a_lock_whose_lease_is_over_is_not_listed,
         bad_requests_are_refused_with_a_reason,
         no_update_is_lost,
     ]
@@ -355,6 +357,28 @@ async fn lists_show_who_holds_and_who_waits(locks: Locks) {
     let query = LocksQuery { owner: Some("bob".into()), ..LocksQuery::default() };
     assert_eq!(locks.list(query).await.unwrap(), [], "bob holds nothing");
     waiting.abort();
+}
+
+async fn whoever_waits_is_shown_with_how_long(locks: Locks) {
+    let _held = locks.lock("k").await.unwrap();
+    let waiting = tokio::spawn(locks.lock("k").into_future());
+    eventually(async || waiters(&locks).await == 1).await;
+    let waits = Duration::from_millis(300);
+    tokio::time::sleep(waits).await;
+    let all = locks.list(LocksQuery { waiters: true, ..LocksQuery::default() }).await.unwrap();
+    let waited = Duration::from_millis(all[1].held_ms);
+    // On etcd by clocks that may be set meanwhile, so not to the millisecond.
+    assert!(waited >= waits / 2 && waited < common::HANG, "{waited:?}");
+    waiting.abort();
+}
+
+async fn a_lock_whose_lease_is_over_is_not_listed(locks: Locks) {
+    locks.lock("k").lease(Duration::from_secs(1)).await.unwrap().keep();
+    assert_eq!(locks.list(LocksQuery::default()).await.unwrap().len(), 1);
+    // Sooner than anybody sweeps, and although nobody wants it.
+    let gone = eventually(async || locks.list(LocksQuery::default()).await.unwrap().is_empty());
+    let gone = tokio::time::timeout(Duration::from_secs(15), gone).await;
+    gone.expect("it is listed though it is free");
 }
 
 async fn bad_requests_are_refused_with_a_reason(locks: Locks) {

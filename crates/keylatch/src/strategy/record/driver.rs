@@ -589,7 +589,7 @@ impl<S: Store> Strategy for Records<S> {
             let view = view.map_err(|error| Failure::from(error).into_list_error())?;
             let now = view.now;
             let scene = Scene::new(view).map_err(|error| Failure::from(error).into_list_error())?;
-            let table = scene.table().map_err(|error| Failure::from(error).into_list_error())?;
+            let table = scene.shown().map_err(|error| Failure::from(error).into_list_error())?;
             match table.query(now, &Query::Locks(query)) {
                 Answer::Entries(entries) => Ok(entries),
                 other => unreachable!("entries were asked for: {other:?}"),
