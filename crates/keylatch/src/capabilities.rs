@@ -34,7 +34,7 @@ pub struct Capabilities {
     pub several_names: bool,
     /// How many may wait for one key; more are refused.
     pub waiters: u64,
-    /// The shortest lease; a shorter one is made as long.
+    /// The shortest lease, of locks and of claims; a shorter one is made as long.
     pub shortest_lease: Duration,
     /// Whether [`crate::Locks::watch`] tells what happens.
     pub watch: bool,
@@ -178,6 +178,11 @@ impl Capabilities {
     /// Those of a member in this process, which has no URL.
     #[cfg(feature = "cluster")]
     pub(crate) const CLUSTER: Capabilities = CLUSTER;
+
+    /// A lease as it is asked for: at least the shortest, unless it is none.
+    pub(crate) fn lease(&self, asked: Duration) -> Duration {
+        if asked.is_zero() { asked } else { asked.max(self.shortest_lease) }
+    }
 
     /// Those of the strategy that a URL names; `None` if it names none.
     pub fn of(url: &str) -> Option<&'static Capabilities> {

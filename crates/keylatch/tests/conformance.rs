@@ -50,6 +50,7 @@ conformance!(
         a_lease_is_renewed_as_long_as_the_guard_lives,
         without_renewal_the_lease_ends_and_its_holder_knows,
         the_shortest_lease_ends,
+        what_is_leased_for_less_than_the_shortest_is_leased_for_that,
         a_longest_hold_ends_whatever_is_renewed,
         a_revoked_holder_is_told_why,
         a_dropped_request_leaves_nothing_behind,
@@ -223,6 +224,26 @@ async fn the_shortest_lease_ends(locks: Locks) {
     assert!(guard.ends().is_some_and(|left| left <= shortest), "{:?}", guard.ends());
     assert_eq!(guard.lost().await, Lost::Expired);
     assert!(locks.lock("k").wait(SOON).await.is_ok());
+}
+
+async fn what_is_leased_for_less_than_the_shortest_is_leased_for_that(locks: Locks) {
+    let shortest = locks.capabilities().shortest_lease;
+    if shortest < Duration::from_secs(1) {
+        // It would be over before it is looked at.
+        return;
+    }
+    let is_whole = |left: Duration| left > shortest / 5 && left <= shortest;
+    let held = locks.lock("k").lease(shortest / 5).no_renew().await.unwrap();
+    assert!(held.ends().is_some_and(is_whole), "{:?}", held.ends());
+    let renewed = locks.renew(held.id(), Some(shortest / 5)).await.unwrap();
+    assert!(renewed.is_some_and(is_whole), "{renewed:?}");
+    let tasks = locks.tasks("pool");
+    tasks.create("a").await.unwrap();
+    let claim = tasks.claim().lease(shortest / 5).no_renew().try_now().await.unwrap().unwrap();
+    let leased = tasks.get("a").await.unwrap().unwrap().lease;
+    assert!(leased.is_some_and(is_whole), "{leased:?}");
+    let updated = tasks.update("a", claim.version()).lease(shortest / 5).await.unwrap();
+    assert!(updated.lease.is_some_and(is_whole), "{updated:?}");
 }
 
 async fn a_longest_hold_ends_whatever_is_renewed(locks: Locks) {
