@@ -47,6 +47,11 @@ fn a_lock_is_taken_by_one_command_and_released_by_another() {
     assert_eq!(said(cli.run(&["unlock", id])), "released\n");
     fails(&cli.run(&["renew", id]), 1, "somebody released it");
     fails(&cli.run(&["unlock", "nobody"]), 1, "nothing is held under this id");
+    for words in [["renew", "nobody"], ["promote", "nobody"]] {
+        fails(&cli.run(&words), 1, "nothing is held under this id: it has ended, or never was");
+        let json = cli.run(&[&words[..], &["-o", "json"]].concat());
+        assert!(json.err.contains(r#""status":"not held""#), "{json:?}");
+    }
     server.client().lock("k");
 }
 

@@ -148,6 +148,7 @@ impl Locks {
         match self.0.submit(|strategy| strategy.renew(id, lease_ms)).await {
             Some(Renewed::Until(end)) => Ok(end.map(Moment::left)),
             Some(Renewed::Lost(lost)) => Err(RenewError::Lost(lost)),
+            Some(Renewed::NotHeld) => Err(RenewError::NotHeld),
             Some(Renewed::Refused(reason)) => Err(RenewError::Invalid(reason)),
             Some(Renewed::Denied(reason)) => Err(RenewError::Denied(reason)),
             None => Err(RenewError::Unknown("no answer came in time".into())),

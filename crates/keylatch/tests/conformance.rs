@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::{Place, SOON, eventually};
 use keylatch::{
     ANY, Cause, Event, Fence, ListError, LockError, Locks, LocksQuery, Lost, Mode, PromoteError,
-    Released, RequestId, RunError, resource,
+    Released, RenewError, RequestId, RunError, resource,
 };
 
 /// Each function below against each strategy. What a strategy promises
@@ -57,6 +57,7 @@ conformance!(
         a_dropped_guard_releases_before_what_is_asked_later,
         the_same_id_gets_the_same_lock_and_no_other,
         an_ended_id_is_not_granted_again,
+        an_id_that_never_was_is_not_said_to_have_lost_anything,
         deadlocks_are_refused_to_those_who_ask,
         events_are_told,
         a_task_runs_under_its_lock_and_errors_release_it,
@@ -296,6 +297,14 @@ async fn an_ended_id_is_not_granted_again(locks: Locks) {
         return assert!(again.is_ok(), "{again:?}");
     }
     assert!(matches!(again, Err(LockError::Ended(Cause::Released))), "{again:?}");
+}
+
+async fn an_id_that_never_was_is_not_said_to_have_lost_anything(locks: Locks) {
+    let id = RequestId::new("nobody's");
+    assert_eq!(locks.renew(&id, None).await, Err(RenewError::NotHeld));
+    assert_eq!(locks.promote(&id).await, Err(PromoteError::NotHeld));
+    let text = RenewError::NotHeld.to_string();
+    assert_eq!(text, "nothing is held under this id: it has ended, or never was");
 }
 
 async fn deadlocks_are_refused_to_those_who_ask(locks: Locks) {

@@ -557,12 +557,15 @@ impl<S: Store> Strategy for Records<S> {
                 let end = left.map(|left| since.after(Duration::from_millis(left)));
                 return Some(Renewed::Until(end));
             }
-            if let Reply::Error(error) = reply {
-                return Some(Renewed::Refused(error.to_string()));
+            match reply {
+                Reply::Error(error) => return Some(Renewed::Refused(error.to_string())),
+                Reply::Lost(Some(loss)) => return Some(Renewed::Lost(Lost::from_loss(loss))),
+                _ => {}
             }
             let names = shared.find(&id).await.ok()?;
             let scene = shared.scene(names).await.ok()?;
-            Some(Renewed::Lost(scene.note(&id).map_or(Lost::Expired, Note::as_lost)))
+            let noted = scene.note(&id).map(Note::as_lost);
+            Some(noted.map_or(Renewed::NotHeld, Renewed::Lost))
         })
     }
 
@@ -576,7 +579,8 @@ impl<S: Store> Strategy for Records<S> {
                 Reply::Promoted(grant) => Ok(Granted { grant, since }),
                 Reply::Busy(blocker) => Err(PromoteError::Busy(blocker)),
                 Reply::Error(error) => Err(PromoteError::Invalid(error.to_string())),
-                _ => Err(PromoteError::Lost(Lost::Expired)),
+                Reply::Lost(Some(loss)) => Err(PromoteError::Lost(Lost::from_loss(loss))),
+                _ => Err(PromoteError::NotHeld),
             }
         })
     }
