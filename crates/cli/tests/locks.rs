@@ -56,6 +56,25 @@ fn a_lock_is_taken_by_one_command_and_released_by_another() {
 }
 
 #[test]
+fn a_time_that_is_none_is_refused_with_what_to_write() {
+    let cli = Cli::at("memory:".into());
+    for words in [
+        &["lock", "k", "--wait", "-5s"][..],
+        &["lock", "k", "--wait=-5s"],
+        &["run", "k", "--wait", "-5s", "--", "true"],
+        &["task", "claim", "p", "--wait", "-5s"],
+    ] {
+        let done = cli.run(words);
+        let said = "'-5s' is not a duration such as 500ms, 5s, 2m or 1h, or 0 for not at all";
+        fails(&done, 2, said);
+        assert!(!done.err.contains("-- -5s"), "{done:?}");
+    }
+    fails(&cli.run(&["renew", "id", "--lease", "-1m"]), 2, "'-1m' is not a duration such as");
+    let work = ["task", "work", "p", "--backoff", "-1s..5s", "--", "true"];
+    fails(&cli.run(&work), 2, "'-1s' is not a duration such as");
+}
+
+#[test]
 fn json_is_one_object_a_line() {
     let (_server, cli) = start();
     let held = cli

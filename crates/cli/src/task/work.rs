@@ -64,13 +64,13 @@ pub(crate) struct Work {
     #[arg(long)]
     owner: Option<String>,
     /// How long a task is claimed without being renewed; 0 is for ever. [default: 60s]
-    #[arg(long, value_parser = time::read, value_name = "TIME")]
+    #[arg(long, value_parser = time::read, allow_hyphen_values = true, value_name = "TIME")]
     lease: Option<Duration>,
     /// When to try again: after the first time, doubled each time, up to the second.
-    #[arg(long, value_parser = Backoff::read, value_name = "TIME..TIME", default_value = "1s..5m")]
+    #[arg(long, value_parser = Backoff::read, allow_hyphen_values = true, value_name = "TIME..TIME", default_value = "1s..5m")]
     backoff: Backoff,
     /// End when nothing has become free for so long. [default: never]
-    #[arg(long, value_parser = time::read, value_name = "TIME")]
+    #[arg(long, value_parser = time::read, allow_hyphen_values = true, value_name = "TIME")]
     wait: Option<Duration>,
     /// End when nothing is free; the same as --wait 0.
     #[arg(long, conflicts_with = "wait")]
