@@ -38,6 +38,9 @@ last attempt it is failed, until `keylatch task retry`. The claim is renewed whi
 or is about to be because nobody answers, the command and everything it started in its process group is
 stopped before the lease ends, and the task is left to others.
 
+While there is no task it waits for one, and says so on standard error if there is none at first.
+--drain does not wait, and --wait not for ever.
+
 Standard output is the commands' own. What is said of them is on standard error, with -o json as one
 object a line.
 
@@ -75,7 +78,7 @@ pub(crate) struct Work {
     /// End when nothing is free; the same as --wait 0.
     #[arg(long, conflicts_with = "wait")]
     drain: bool,
-    /// One task, and then end.
+    /// One task, and then end; it is waited for, unless --wait or --drain says otherwise.
     #[arg(long, conflicts_with = "parallel")]
     once: bool,
     /// The command and its arguments.
@@ -105,6 +108,8 @@ impl Backoff {
     }
 }
 
+/// Whoever has found no task by then says that it waits.
+const FIRST: Duration = Duration::from_millis(300);
 /// Between two tries while nobody answers.
 const AGAIN: Duration = Duration::from_secs(1);
 /// How often a worker looks whether anybody answers, and how long an answer may take.
@@ -141,6 +146,8 @@ impl Work {
             let mut shown = std::pin::pin!(shown);
             let looked = work.look(&tasks, &progress);
             let mut looked = std::pin::pin!(looked);
+            let waits = work.say_that_it_waits(&progress);
+            let mut waits = std::pin::pin!(waits);
             loop {
                 tokio::select! {
                     ended = running.join_next() => match ended {
@@ -168,6 +175,7 @@ impl Work {
                     }
                     () = &mut shown => {}
                     () = &mut looked => {}
+                    () = &mut waits => {}
                 }
             }
             drop(tokio::time::timeout(crate::run::RELEASE, locks.close()).await);
@@ -189,6 +197,19 @@ impl Work {
             let code = if told && !work.once { 0 } else { code };
             Ok(ExitCode::from(killed_by.map_or(code, signals::code)))
         })
+    }
+
+    /// Says that there is no task, once, so that nobody takes it for a command that hangs. Never ends.
+    async fn say_that_it_waits(&self, progress: &Progress) {
+        tokio::time::sleep(FIRST).await;
+        let waits = !self.drain && self.wait != Some(Duration::ZERO);
+        if waits && !progress.has_begun() {
+            let limit = self.wait.map(|wait| time::show(wait.as_millis() as u64));
+            let limit = limit.map_or_else(String::new, |limit| format!(", for {limit} at most"));
+            let text = format!("waiting for a task in {}{limit}", self.pool);
+            self.tell(progress, &json!({"status": "waiting", "pool": self.pool}), &text);
+        }
+        std::future::pending::<()>().await;
     }
 
     /// Says when nobody answers, and when somebody does again: who waits for a task would not notice. For ever.
