@@ -273,6 +273,23 @@ fn work_that_finds_no_task_says_that_it_waits_for_one() {
 }
 
 #[test]
+fn counts_show_who_waits_only_where_that_is_known() {
+    let (_server, server) = start();
+    let dir = tempfile::tempdir().unwrap();
+    let file = Cli::at(format!("sqlite:{}", dir.path().join("tasks").display()));
+    for (cli, known) in [(&server, true), (&file, false)] {
+        cli.run(&["task", "create", "p", "a"]);
+        assert_eq!(counts(cli).get("waiting").is_some(), known);
+        for words in [&["task", "counts"][..], &["task", "counts", "p"]] {
+            let shown = cli.run(words).out;
+            assert_eq!(shown.contains("WAITING"), known, "{shown}");
+            let cells = shown.lines().map(|line| line.split_whitespace().count());
+            assert!(cells.eq([6 + usize::from(known); 2]), "{shown}");
+        }
+    }
+}
+
+#[test]
 fn work_in_parallel_runs_so_many_at_a_time() {
     let (_server, cli) = start();
     let dir = tempfile::tempdir().unwrap();

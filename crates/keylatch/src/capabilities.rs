@@ -42,6 +42,8 @@ pub struct Capabilities {
     pub detect: bool,
     /// Whether [`crate::Locks::tasks`] works.
     pub tasks: bool,
+    /// Whether [`crate::Tasks::counts`] knows of all claims that wait; else only of those of this process.
+    pub counts_waiting: bool,
     /// How long an id that was granted and has ended is not granted again; `None` if it is.
     pub ended_ids: Option<Duration>,
     /// The feature of the crate that it needs.
@@ -78,13 +80,20 @@ const TABLE: Capabilities = Capabilities {
     watch: true,
     detect: true,
     tasks: true,
+    counts_waiting: true,
     ended_ids: Some(Duration::from_secs(60)),
     feature: None,
 };
 
 /// What a record store does unless it says otherwise: the same rules, but nobody who sees all of it.
-const RECORDS: Capabilities =
-    Capabilities { watch: false, detect: false, ended_ids: None, waiters: 1_000, ..TABLE };
+const RECORDS: Capabilities = Capabilities {
+    watch: false,
+    detect: false,
+    counts_waiting: false,
+    ended_ids: None,
+    waiters: 1_000,
+    ..TABLE
+};
 
 const SQLITE: Capabilities = Capabilities {
     schemes: &["sqlite"],
