@@ -20,7 +20,7 @@ impl std::fmt::Display for NotReleased {
             Released::Unknown => {
                 "nobody answers: it may be released or not; it ends with its lease"
             }
-            _ => "nothing is held under this id; its lease may have ended",
+            _ => "nothing is held under this id: it has ended, or never was",
         })
     }
 }
@@ -97,6 +97,7 @@ fn status(error: &anyhow::Error) -> (&'static str, Option<&Lost>) {
     if let Some(error) = error.downcast_ref::<RenewError>() {
         return match error {
             RenewError::Lost(lost) => ("lost", Some(lost)),
+            RenewError::NotHeld => ("not held", None),
             RenewError::Invalid(_) => ("invalid", None),
             RenewError::Denied(_) => ("denied", None),
             RenewError::Unknown(_) => ("unknown", None),
@@ -106,6 +107,7 @@ fn status(error: &anyhow::Error) -> (&'static str, Option<&Lost>) {
         return match error {
             PromoteError::Busy(_) => ("busy", None),
             PromoteError::Lost(lost) => ("lost", Some(lost)),
+            PromoteError::NotHeld => ("not held", None),
             PromoteError::Invalid(_) => ("invalid", None),
             PromoteError::Denied(_) => ("denied", None),
             PromoteError::Unknown(_) => ("unknown", None),

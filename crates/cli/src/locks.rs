@@ -119,7 +119,7 @@ pub(crate) struct Renew {
     id: String,
     /// For how long from now, never shorter than it is already; 0 is for ever. [default: as first
     /// asked for]
-    #[arg(long, value_parser = time::read, value_name = "TIME")]
+    #[arg(long, value_parser = time::read, allow_hyphen_values = true, value_name = "TIME")]
     lease: Option<Duration>,
 }
 

@@ -2,9 +2,19 @@
 
 use std::time::Duration;
 
-/// A whole number and a unit: `500ms`, `5s`, `2m`, `1h`, `1d`; nothing is `0`.
+/// A whole number and a unit: `500ms`, `5s`, `2m`, `1h`, `1d`; nothing is `0`. Options that are read by this allow
+/// values that begin with a hyphen: else clap takes `-5s` for an option, and gives advice that does not help.
 pub(crate) fn read(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("'{text}' is not a duration such as 500ms, 5s, 2m or 1h");
+    parse(text, "0")
+}
+
+/// The same, of how long to wait.
+pub(crate) fn read_wait(text: &str) -> Result<Duration, String> {
+    parse(text, "0 for not at all")
+}
+
+fn parse(text: &str, zero: &str) -> Result<Duration, String> {
+    let wrong = || format!("'{text}' is not a duration such as 500ms, 5s, 2m or 1h, or {zero}");
     let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let number: u64 = number.parse().map_err(|_| wrong())?;
@@ -53,6 +63,7 @@ mod tests {
             assert!(read(text).unwrap_err().contains("is not a duration such as 500ms"), "{text}");
         }
         assert!(read(&format!("{}h", u64::MAX)).is_err());
+        assert!(read_wait("-5s").unwrap_err().ends_with("1h, or 0 for not at all"));
         assert!(read("5").unwrap_err().contains("say the unit, as in 5s"));
     }
 

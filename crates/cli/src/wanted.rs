@@ -31,13 +31,13 @@ pub(crate) struct Wanted {
     #[arg(long)]
     owner: Option<String>,
     /// How long to wait: 500ms, 5s, 2m, 1h; 0 is not at all.
-    #[arg(long, value_parser = time::read, value_name = "TIME")]
+    #[arg(long, value_parser = time::read_wait, allow_hyphen_values = true, value_name = "TIME")]
     wait: Option<Duration>,
     /// How long it is held without being renewed; 0 is for ever. [default: 30s]
-    #[arg(long, value_parser = time::read, value_name = "TIME")]
+    #[arg(long, value_parser = time::read, allow_hyphen_values = true, value_name = "TIME")]
     lease: Option<Duration>,
     /// How long it is held at most, renewals included.
-    #[arg(long, value_parser = time::read, value_name = "TIME")]
+    #[arg(long, value_parser = time::read, allow_hyphen_values = true, value_name = "TIME")]
     max_hold: Option<Duration>,
     /// Say who has it while waiting, also if standard error is not a terminal.
     #[arg(short, long)]

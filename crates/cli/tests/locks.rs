@@ -47,7 +47,31 @@ fn a_lock_is_taken_by_one_command_and_released_by_another() {
     assert_eq!(said(cli.run(&["unlock", id])), "released\n");
     fails(&cli.run(&["renew", id]), 1, "somebody released it");
     fails(&cli.run(&["unlock", "nobody"]), 1, "nothing is held under this id");
+    for words in [["renew", "nobody"], ["promote", "nobody"]] {
+        fails(&cli.run(&words), 1, "nothing is held under this id: it has ended, or never was");
+        let json = cli.run(&[&words[..], &["-o", "json"]].concat());
+        assert!(json.err.contains(r#""status":"not held""#), "{json:?}");
+    }
     server.client().lock("k");
+}
+
+#[test]
+fn a_time_that_is_none_is_refused_with_what_to_write() {
+    let cli = Cli::at("memory:".into());
+    for words in [
+        &["lock", "k", "--wait", "-5s"][..],
+        &["lock", "k", "--wait=-5s"],
+        &["run", "k", "--wait", "-5s", "--", "true"],
+        &["task", "claim", "p", "--wait", "-5s"],
+    ] {
+        let done = cli.run(words);
+        let said = "'-5s' is not a duration such as 500ms, 5s, 2m or 1h, or 0 for not at all";
+        fails(&done, 2, said);
+        assert!(!done.err.contains("-- -5s"), "{done:?}");
+    }
+    fails(&cli.run(&["renew", "id", "--lease", "-1m"]), 2, "'-1m' is not a duration such as");
+    let work = ["task", "work", "p", "--backoff", "-1s..5s", "--", "true"];
+    fails(&cli.run(&work), 2, "'-1s' is not a duration such as");
 }
 
 #[test]

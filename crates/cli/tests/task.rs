@@ -253,6 +253,43 @@ fn work_once_has_the_exit_code_of_the_command() {
 }
 
 #[test]
+fn work_that_finds_no_task_says_that_it_waits_for_one() {
+    let (_server, cli) = start();
+    let waiting = cli.start(&["task", "work", "p", "--once", "--", "true"]);
+    eventually("it says so", || waiting.has_said("keylatch: waiting for a task in p\n"));
+    let json = cli.start(&["task", "work", "p", "--once", "-o", "json", "--", "true"]);
+    eventually("it says so", || json.has_said(r#"{"pool":"p","status":"waiting"}"#));
+    let bounded = cli.run(&["task", "work", "p", "--once", "--wait", "900ms", "--", "true"]);
+    assert_eq!(bounded.code, Some(75), "{bounded:?}");
+    assert_eq!(bounded.err, "keylatch: waiting for a task in p, for 900ms at most\n");
+    for key in ["a", "b"] {
+        cli.run(&["task", "create", "p", key]);
+    }
+    assert_eq!((waiting.done().code, json.done().code), (Some(0), Some(0)));
+    // Whoever has something to do says nothing of that.
+    cli.run(&["task", "create", "p", "c"]);
+    let busy = cli.run(&["task", "work", "p", "--once", "--", "sleep", "0.6"]);
+    assert_eq!((busy.code, busy.err.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn counts_show_who_waits_only_where_that_is_known() {
+    let (_server, server) = start();
+    let dir = tempfile::tempdir().unwrap();
+    let file = Cli::at(format!("sqlite:{}", dir.path().join("tasks").display()));
+    for (cli, known) in [(&server, true), (&file, false)] {
+        cli.run(&["task", "create", "p", "a"]);
+        assert_eq!(counts(cli).get("waiting").is_some(), known);
+        for words in [&["task", "counts"][..], &["task", "counts", "p"]] {
+            let shown = cli.run(words).out;
+            assert_eq!(shown.contains("WAITING"), known, "{shown}");
+            let cells = shown.lines().map(|line| line.split_whitespace().count());
+            assert!(cells.eq([6 + usize::from(known); 2]), "{shown}");
+        }
+    }
+}
+
+#[test]
 fn work_in_parallel_runs_so_many_at_a_time() {
     let (_server, cli) = start();
     let dir = tempfile::tempdir().unwrap();

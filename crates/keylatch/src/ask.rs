@@ -96,7 +96,8 @@ impl<For> Ask<For> {
         self.wait(Duration::ZERO)
     }
 
-    /// How long it is held without being renewed (30 s); zero is for ever.
+    /// How long it is held without being renewed (30 s); zero is for ever. One shorter than the strategy can
+    /// keep is made as long: see [`crate::Capabilities::shortest_lease`].
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
@@ -139,8 +140,8 @@ impl<For> Ask<For> {
     }
 
     pub(crate) async fn ask(self) -> Result<Guard, LockError> {
-        let (locks, lease, renew) = (Arc::clone(&self.locks), self.lease, self.renew);
-        let max_hold = self.max_hold;
+        let (locks, renew, max_hold) = (Arc::clone(&self.locks), self.renew, self.max_hold);
+        let lease = locks.capabilities.lease(self.lease);
         let ask = self.into_acquire()?;
         let id = ask.id.clone();
         // Submitted before the first await, and withdrawn if this future is dropped.
@@ -169,7 +170,7 @@ impl<For> Ask<For> {
             ask.also.push(Part::new(key.map_err(invalid)?, mode));
         }
         ask.wait_ms = ms(self.wait);
-        ask.lease_ms = ms(self.lease);
+        ask.lease_ms = ms(self.locks.capabilities.lease(self.lease));
         ask.detect = self.detect;
         if self.meta.is_some() || !self.max_hold.is_zero() {
             ask.extra = Some(Box::new(keylatch_table::Extra {

@@ -34,7 +34,7 @@ pub struct Capabilities {
     pub several_names: bool,
     /// How many may wait for one key; more are refused.
     pub waiters: u64,
-    /// The shortest lease; a shorter one is made as long.
+    /// The shortest lease, of locks and of claims; a shorter one is made as long.
     pub shortest_lease: Duration,
     /// Whether [`crate::Locks::watch`] tells what happens.
     pub watch: bool,
@@ -42,6 +42,8 @@ pub struct Capabilities {
     pub detect: bool,
     /// Whether [`crate::Locks::tasks`] works.
     pub tasks: bool,
+    /// Whether [`crate::Tasks::counts`] knows of all claims that wait; else only of those of this process.
+    pub counts_waiting: bool,
     /// How long an id that was granted and has ended is not granted again; `None` if it is.
     pub ended_ids: Option<Duration>,
     /// The feature of the crate that it needs.
@@ -78,13 +80,20 @@ const TABLE: Capabilities = Capabilities {
     watch: true,
     detect: true,
     tasks: true,
+    counts_waiting: true,
     ended_ids: Some(Duration::from_secs(60)),
     feature: None,
 };
 
 /// What a record store does unless it says otherwise: the same rules, but nobody who sees all of it.
-const RECORDS: Capabilities =
-    Capabilities { watch: false, detect: false, ended_ids: None, waiters: 1_000, ..TABLE };
+const RECORDS: Capabilities = Capabilities {
+    watch: false,
+    detect: false,
+    counts_waiting: false,
+    ended_ids: None,
+    waiters: 1_000,
+    ..TABLE
+};
 
 const SQLITE: Capabilities = Capabilities {
     schemes: &["sqlite"],
@@ -178,6 +187,11 @@ impl Capabilities {
     /// Those of a member in this process, which has no URL.
     #[cfg(feature = "cluster")]
     pub(crate) const CLUSTER: Capabilities = CLUSTER;
+
+    /// A lease as it is asked for: at least the shortest, unless it is none.
+    pub(crate) fn lease(&self, asked: Duration) -> Duration {
+        if asked.is_zero() { asked } else { asked.max(self.shortest_lease) }
+    }
 
     /// Those of the strategy that a URL names; `None` if it names none.
     pub fn of(url: &str) -> Option<&'static Capabilities> {

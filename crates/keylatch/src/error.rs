@@ -66,6 +66,9 @@ pub enum PromoteError {
     /// It is not held any more.
     #[error("{0}")]
     Lost(Lost),
+    /// Nothing is held under this id, and nobody knows of anything that was.
+    #[error("nothing is held under this id: it has ended, or never was")]
+    NotHeld,
     /// A lock of this mode cannot be promoted.
     #[error("{0}")]
     Invalid(String),
@@ -83,6 +86,9 @@ pub enum RenewError {
     /// It is not held any more.
     #[error("{0}")]
     Lost(Lost),
+    /// Nothing is held under this id, and nobody knows of anything that was.
+    #[error("nothing is held under this id: it has ended, or never was")]
+    NotHeld,
     /// The request itself is wrong, or beyond a bound.
     #[error("{0}")]
     Invalid(String),

@@ -53,8 +53,8 @@ impl Lost {
         }
     }
 
-    pub(crate) fn from_loss(loss: Option<TableLoss>) -> Lost {
-        loss.map_or(Lost::Expired, |loss| Lost::from_cause(loss.cause, loss.by))
+    pub(crate) fn from_loss(loss: TableLoss) -> Lost {
+        Lost::from_cause(loss.cause, loss.by)
     }
 }
 
@@ -199,7 +199,12 @@ impl Guard {
     /// Turns an optimistic lock, or a shared one that nobody shares, into a cumulative one, under a
     /// new token.
     pub async fn promote(&self) -> Result<u64, PromoteError> {
-        let granted = self.locks.submit(|strategy| strategy.promote(&self.hold.id)).await?;
+        let granted = self.locks.submit(|strategy| strategy.promote(&self.hold.id)).await;
+        let granted = granted.map_err(|error| match error {
+            // It was ours.
+            PromoteError::NotHeld => PromoteError::Lost(self.is_lost().unwrap_or(Lost::Expired)),
+            error => error,
+        })?;
         self.hold.granted(&granted);
         Ok(self.token())
     }

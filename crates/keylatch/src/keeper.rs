@@ -104,6 +104,8 @@ impl Keeper {
                 }
             }
             Renewed::Lost(lost) => self.lose(&hold.id, lost),
+            // It was held, and nobody has ended it that is known of.
+            Renewed::NotHeld => self.lose(&hold.id, Lost::Expired),
             // It is tried again until the lease is over.
             Renewed::Refused(reason) | Renewed::Denied(reason) => {
                 tracing::warn!(reason, "a renewal was refused");

@@ -29,7 +29,7 @@ pub(crate) struct Inner {
     pub(crate) keeper: Arc<Keeper>,
     /// Claims of tasks, until they are to be renewed.
     pub(crate) claims: Arc<Later>,
-    capabilities: &'static Capabilities,
+    pub(crate) capabilities: &'static Capabilities,
     /// What is shown of requests that name no owner.
     pub(crate) shown: Text,
     releasing: Arc<Releasing>,
@@ -144,9 +144,11 @@ impl Locks {
         id: &RequestId,
         lease: Option<Duration>,
     ) -> Result<Option<Duration>, RenewError> {
-        match self.0.submit(|strategy| strategy.renew(id, lease.map(ms))).await {
+        let lease_ms = lease.map(|lease| ms(self.0.capabilities.lease(lease)));
+        match self.0.submit(|strategy| strategy.renew(id, lease_ms)).await {
             Some(Renewed::Until(end)) => Ok(end.map(Moment::left)),
             Some(Renewed::Lost(lost)) => Err(RenewError::Lost(lost)),
+            Some(Renewed::NotHeld) => Err(RenewError::NotHeld),
             Some(Renewed::Refused(reason)) => Err(RenewError::Invalid(reason)),
             Some(Renewed::Denied(reason)) => Err(RenewError::Denied(reason)),
             None => Err(RenewError::Unknown("no answer came in time".into())),

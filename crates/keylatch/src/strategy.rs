@@ -37,6 +37,8 @@ pub(crate) struct Granted {
 pub(crate) enum Renewed {
     Until(Option<Moment>),
     Lost(Lost),
+    /// Nothing is held under this id, and nobody knows whether anything was.
+    NotHeld,
     /// Not carried out, and why.
     Refused(String),
     /// Not allowed, and why.

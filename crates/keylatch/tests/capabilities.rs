@@ -26,7 +26,7 @@ fn the_table_in_the_docs_is_what_is_tested() {
 type Row = (&'static str, fn(&Capabilities) -> String);
 
 /// What is asked of each of them.
-const ROWS: [Row; 15] = [
+const ROWS: [Row; 16] = [
     ("for", |it| it.purpose.into()),
     ("survives", |it| it.survives.into()),
     ("an acknowledged lock is on disk", |it| match it.durable {
@@ -46,6 +46,10 @@ const ROWS: [Row; 15] = [
     ("events (`watch`)", |it| yes(it.watch)),
     ("deadlock detection", |it| yes(it.detect)),
     ("[tasks](../tasks.md)", |it| yes(it.tasks)),
+    ("claims that wait are counted", |it| match it.counts_waiting {
+        true => "yes".into(),
+        false => "those of the process".into(),
+    }),
     ("an ended id is not granted again", |it| it.ended_ids.map_or("no".into(), time)),
 ];
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::{Place, SOON, eventually};
 use keylatch::{
     ANY, Cause, Event, Fence, ListError, LockError, Locks, LocksQuery, Lost, Mode, PromoteError,
-    Released, RequestId, RunError, resource,
+    Released, RenewError, RequestId, RunError, resource,
 };
 
 /// Each function below against each strategy. What a strategy promises
@@ -50,17 +50,21 @@ conformance!(
         a_lease_is_renewed_as_long_as_the_guard_lives,
         without_renewal_the_lease_ends_and_its_holder_knows,
         the_shortest_lease_ends,
+        what_is_leased_for_less_than_the_shortest_is_leased_for_that,
         a_longest_hold_ends_whatever_is_renewed,
         a_revoked_holder_is_told_why,
         a_dropped_request_leaves_nothing_behind,
         a_dropped_guard_releases_before_what_is_asked_later,
         the_same_id_gets_the_same_lock_and_no_other,
         an_ended_id_is_not_granted_again,
+        an_id_that_never_was_is_not_said_to_have_lost_anything,
         deadlocks_are_refused_to_those_who_ask,
         events_are_told,
         a_task_runs_under_its_lock_and_errors_release_it,
         a_task_whose_lock_is_lost_is_stopped,
         lists_show_who_holds_and_who_waits,
+        whoever_waits_is_shown_with_how_long,
+        a_lock_whose_lease_is_over_is_not_listed,
         bad_requests_are_refused_with_a_reason,
         no_update_is_lost,
     ]
@@ -223,6 +227,26 @@ async fn the_shortest_lease_ends(locks: Locks) {
     assert!(locks.lock("k").wait(SOON).await.is_ok());
 }
 
+async fn what_is_leased_for_less_than_the_shortest_is_leased_for_that(locks: Locks) {
+    let shortest = locks.capabilities().shortest_lease;
+    if shortest < Duration::from_secs(1) {
+        // It would be over before it is looked at.
+        return;
+    }
+    let is_whole = |left: Duration| left > shortest / 5 && left <= shortest;
+    let held = locks.lock("k").lease(shortest / 5).no_renew().await.unwrap();
+    assert!(held.ends().is_some_and(is_whole), "{:?}", held.ends());
+    let renewed = locks.renew(held.id(), Some(shortest / 5)).await.unwrap();
+    assert!(renewed.is_some_and(is_whole), "{renewed:?}");
+    let tasks = locks.tasks("pool");
+    tasks.create("a").await.unwrap();
+    let claim = tasks.claim().lease(shortest / 5).no_renew().try_now().await.unwrap().unwrap();
+    let leased = tasks.get("a").await.unwrap().unwrap().lease;
+    assert!(leased.is_some_and(is_whole), "{leased:?}");
+    let updated = tasks.update("a", claim.version()).lease(shortest / 5).await.unwrap();
+    assert!(updated.lease.is_some_and(is_whole), "{updated:?}");
+}
+
 async fn a_longest_hold_ends_whatever_is_renewed(locks: Locks) {
     let ask = locks.lock("k").lease(Duration::from_millis(700));
     let guard = ask.max_hold(Duration::from_millis(1_500)).await.unwrap();
@@ -273,6 +297,14 @@ async fn an_ended_id_is_not_granted_again(locks: Locks) {
         return assert!(again.is_ok(), "{again:?}");
     }
     assert!(matches!(again, Err(LockError::Ended(Cause::Released))), "{again:?}");
+}
+
+async fn an_id_that_never_was_is_not_said_to_have_lost_anything(locks: Locks) {
+    let id = RequestId::new("nobody's");
+    assert_eq!(locks.renew(&id, None).await, Err(RenewError::NotHeld));
+    assert_eq!(locks.promote(&id).await, Err(PromoteError::NotHeld));
+    let text = RenewError::NotHeld.to_string();
+    assert_eq!(text, "nothing is held under this id: it has ended, or never was");
 }
 
 async fn deadlocks_are_refused_to_those_who_ask(locks: Locks) {
@@ -355,6 +387,28 @@ async fn lists_show_who_holds_and_who_waits(locks: Locks) {
     let query = LocksQuery { owner: Some("bob".into()), ..LocksQuery::default() };
     assert_eq!(locks.list(query).await.unwrap(), [], "bob holds nothing");
     waiting.abort();
+}
+
+async fn whoever_waits_is_shown_with_how_long(locks: Locks) {
+    let _held = locks.lock("k").await.unwrap();
+    let waiting = tokio::spawn(locks.lock("k").into_future());
+    eventually(async || waiters(&locks).await == 1).await;
+    let waits = Duration::from_millis(300);
+    tokio::time::sleep(waits).await;
+    let all = locks.list(LocksQuery { waiters: true, ..LocksQuery::default() }).await.unwrap();
+    let waited = Duration::from_millis(all[1].held_ms);
+    // On etcd by clocks that may be set meanwhile, so not to the millisecond.
+    assert!(waited >= waits / 2 && waited < common::HANG, "{waited:?}");
+    waiting.abort();
+}
+
+async fn a_lock_whose_lease_is_over_is_not_listed(locks: Locks) {
+    locks.lock("k").lease(Duration::from_secs(1)).await.unwrap().keep();
+    assert_eq!(locks.list(LocksQuery::default()).await.unwrap().len(), 1);
+    // Sooner than anybody sweeps, and although nobody wants it.
+    let gone = eventually(async || locks.list(LocksQuery::default()).await.unwrap().is_empty());
+    let gone = tokio::time::timeout(Duration::from_secs(15), gone).await;
+    gone.expect("it is listed though it is free");
 }
 
 async fn bad_requests_are_refused_with_a_reason(locks: Locks) {

@@ -42,10 +42,10 @@ pub(crate) struct Claim {
     #[arg(long)]
     owner: Option<String>,
     /// How long to wait for one: 500ms, 5s, 2m, 1h. [default: 0, not at all]
-    #[arg(long, value_parser = time::read, value_name = "TIME")]
+    #[arg(long, value_parser = time::read_wait, allow_hyphen_values = true, value_name = "TIME")]
     wait: Option<Duration>,
     /// How long it is claimed without being renewed; 0 is for ever. [default: 60s]
-    #[arg(long, value_parser = time::read, value_name = "TIME")]
+    #[arg(long, value_parser = time::read, allow_hyphen_values = true, value_name = "TIME")]
     lease: Option<Duration>,
 }
 
@@ -132,7 +132,7 @@ pub(crate) struct Update {
     #[command(flatten)]
     body: BodyOptions,
     /// For how long from now; 0 is for ever. [default: as the claim asked for]
-    #[arg(long, value_parser = time::read, value_name = "TIME")]
+    #[arg(long, value_parser = time::read, allow_hyphen_values = true, value_name = "TIME")]
     lease: Option<Duration>,
 }
 
@@ -187,7 +187,7 @@ pub(crate) struct Back {
     #[command(flatten)]
     of: Checked,
     /// Not claimed again before this has passed.
-    #[arg(long, value_parser = time::read, value_name = "TIME")]
+    #[arg(long, value_parser = time::read, allow_hyphen_values = true, value_name = "TIME")]
     delay: Option<Duration>,
     /// What went wrong, up to 1 KiB.
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]

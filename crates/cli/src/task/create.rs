@@ -49,7 +49,7 @@ pub(crate) struct Create {
     #[arg(long, allow_hyphen_values = true, value_name = "N")]
     priority: Option<i32>,
     /// Not claimed before this has passed: 500ms, 5s, 2m, 1h.
-    #[arg(long, value_parser = time::read, value_name = "TIME")]
+    #[arg(long, value_parser = time::read, allow_hyphen_values = true, value_name = "TIME")]
     delay: Option<Duration>,
     /// How often it may be put back until it is failed; 0 is for ever. [default: 25]
     #[arg(long, value_name = "N")]

@@ -122,7 +122,8 @@ fn task_json(task: &Task) -> Value {
     with_body(json, task.body.as_ref())
 }
 
-/// Show how many tasks are in each state, of one pool or of all.
+/// Show how many tasks are in each state, of one pool or of all; and how many claims wait, where that is
+/// known: on the lock server.
 #[derive(Args, Debug)]
 pub(crate) struct Counts {
     #[command(flatten)]
@@ -139,38 +140,52 @@ impl Counts {
                 Some(pool) => vec![locks.tasks(pool.as_str()).counts().await?],
                 None => locks.pools().await?,
             };
+            // Elsewhere those of each process are known to itself alone, and this one has none.
+            let waiting = locks.capabilities().counts_waiting;
             if self.place.is_json() {
                 for counts in &pools {
-                    self.place.print(&counts_json(counts), "")?;
+                    self.place.print(&counts_json(counts, waiting), "")?;
                 }
                 return Ok(ExitCode::SUCCESS);
             }
-            let head = ["POOL", "READY", "DELAYED", "CLAIMED", "DONE", "FAILED", "WAITING"];
-            let row = |counts: &PoolCounts| {
-                let PoolCounts { ready, delayed, claimed, done, failed, waiting, .. } = counts;
-                let states = [ready, delayed, claimed, done, failed, waiting];
-                let mut cells = states.into_iter().map(ToString::to_string);
-                let pool = counts.pool.to_string();
-                std::array::from_fn(|at| match at {
-                    0 => pool.clone(),
-                    _ => cells.next().unwrap_or_default(),
-                })
-            };
-            let rows: Vec<_> = pools.iter().map(row).collect();
-            self.place.print(&Value::Null, crate::table::lay_out(&head, &rows))?;
+            let table = if waiting { counts_table::<7> } else { counts_table::<6> };
+            self.place.print(&Value::Null, table(&pools))?;
             Ok(ExitCode::SUCCESS)
         })
     }
 }
 
-fn counts_json(counts: &PoolCounts) -> Value {
-    json!({
+type Column = (&'static str, fn(&PoolCounts) -> String);
+
+const COUNTS: [Column; 7] = [
+    ("POOL", |counts| counts.pool.to_string()),
+    ("READY", |counts| counts.ready.to_string()),
+    ("DELAYED", |counts| counts.delayed.to_string()),
+    ("CLAIMED", |counts| counts.claimed.to_string()),
+    ("DONE", |counts| counts.done.to_string()),
+    ("FAILED", |counts| counts.failed.to_string()),
+    ("WAITING", |counts| counts.waiting.to_string()),
+];
+
+/// The first so many columns.
+fn counts_table<const N: usize>(pools: &[PoolCounts]) -> String {
+    let head: [&str; N] = std::array::from_fn(|at| COUNTS[at].0);
+    let row = |counts: &PoolCounts| std::array::from_fn(|at| COUNTS[at].1(counts));
+    let rows: Vec<[String; N]> = pools.iter().map(row).collect();
+    crate::table::lay_out(&head, &rows)
+}
+
+fn counts_json(counts: &PoolCounts, waiting: bool) -> Value {
+    let mut json = json!({
         "pool": &*counts.pool,
         "ready": counts.ready,
         "delayed": counts.delayed,
         "claimed": counts.claimed,
         "done": counts.done,
         "failed": counts.failed,
-        "waiting": counts.waiting,
-    })
+    });
+    if waiting {
+        json["waiting"] = counts.waiting.into();
+    }
+    json
 }

@@ -25,6 +25,12 @@ impl Progress {
         counter.fetch_add(1, Ordering::SeqCst);
     }
 
+    /// Whether there was a task so far.
+    pub(super) fn has_begun(&self) -> bool {
+        let counts = [&self.running, &self.done, &self.back, &self.lost];
+        counts.iter().any(|count| count.load(Ordering::SeqCst) > 0)
+    }
+
     pub(super) fn summary(&self) -> String {
         let [done, back, lost] =
             [&self.done, &self.back, &self.lost].map(|count| count.load(Ordering::SeqCst));

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use keylatch::{ChangeError, Claim, ClaimError, ListError, TaskError, TaskState, Tasks};
+use keylatch::{
+    ChangeError, Claim, ClaimError, ClaimTask, ListError, NextClaim, TaskError, TaskState, Tasks,
+};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -38,6 +40,9 @@ last attempt it is failed, until `keylatch task retry`. The claim is renewed whi
 or is about to be because nobody answers, the command and everything it started in its process group is
 stopped before the lease ends, and the task is left to others.
 
+While there is no task it waits for one, and says so on standard error if there is none at first.
+--drain does not wait, and --wait not for ever.
+
 Standard output is the commands' own. What is said of them is on standard error, with -o json as one
 object a line.
 
@@ -64,18 +69,18 @@ pub(crate) struct Work {
     #[arg(long)]
     owner: Option<String>,
     /// How long a task is claimed without being renewed; 0 is for ever. [default: 60s]
-    #[arg(long, value_parser = time::read, value_name = "TIME")]
+    #[arg(long, value_parser = time::read, allow_hyphen_values = true, value_name = "TIME")]
     lease: Option<Duration>,
     /// When to try again: after the first time, doubled each time, up to the second.
-    #[arg(long, value_parser = Backoff::read, value_name = "TIME..TIME", default_value = "1s..5m")]
+    #[arg(long, value_parser = Backoff::read, allow_hyphen_values = true, value_name = "TIME..TIME", default_value = "1s..5m")]
     backoff: Backoff,
     /// End when nothing has become free for so long. [default: never]
-    #[arg(long, value_parser = time::read, value_name = "TIME")]
+    #[arg(long, value_parser = time::read, allow_hyphen_values = true, value_name = "TIME")]
     wait: Option<Duration>,
     /// End when nothing is free; the same as --wait 0.
     #[arg(long, conflicts_with = "wait")]
     drain: bool,
-    /// One task, and then end.
+    /// One task, and then end; it is waited for, unless --wait or --drain says otherwise.
     #[arg(long, conflicts_with = "parallel")]
     once: bool,
     /// The command and its arguments.
@@ -105,6 +110,8 @@ impl Backoff {
     }
 }
 
+/// Whoever has found no task by then says that it waits.
+const FIRST: Duration = Duration::from_millis(300);
 /// Between two tries while nobody answers.
 const AGAIN: Duration = Duration::from_secs(1);
 /// How often a worker looks whether anybody answers, and how long an answer may take.
@@ -127,6 +134,7 @@ impl Work {
                     Slot {
                         work: Arc::clone(&work),
                         tasks: tasks.clone(),
+                        next: None,
                         stopping: stopping.clone(),
                         killing: killing.clone(),
                         progress: Arc::clone(&progress),
@@ -141,6 +149,8 @@ impl Work {
             let mut shown = std::pin::pin!(shown);
             let looked = work.look(&tasks, &progress);
             let mut looked = std::pin::pin!(looked);
+            let waits = work.say_that_it_waits(&progress);
+            let mut waits = std::pin::pin!(waits);
             loop {
                 tokio::select! {
                     ended = running.join_next() => match ended {
@@ -168,6 +178,7 @@ impl Work {
                     }
                     () = &mut shown => {}
                     () = &mut looked => {}
+                    () = &mut waits => {}
                 }
             }
             drop(tokio::time::timeout(crate::run::RELEASE, locks.close()).await);
@@ -189,6 +200,19 @@ impl Work {
             let code = if told && !work.once { 0 } else { code };
             Ok(ExitCode::from(killed_by.map_or(code, signals::code)))
         })
+    }
+
+    /// Says that there is no task, once, so that nobody takes it for a command that hangs. Never ends.
+    async fn say_that_it_waits(&self, progress: &Progress) {
+        tokio::time::sleep(FIRST).await;
+        let waits = !self.drain && self.wait != Some(Duration::ZERO);
+        if waits && !progress.has_begun() {
+            let limit = self.wait.map(|wait| time::show(wait.as_millis() as u64));
+            let limit = limit.map_or_else(String::new, |limit| format!(", for {limit} at most"));
+            let text = format!("waiting for a task in {}{limit}", self.pool);
+            self.tell(progress, &json!({"status": "waiting", "pool": self.pool}), &text);
+        }
+        std::future::pending::<()>().await;
     }
 
     /// Says when nobody answers, and when somebody does again: who waits for a task would not notice. For ever.
@@ -217,6 +241,23 @@ impl Work {
         }
     }
 
+    /// How long a claim waits; nothing is for ever.
+    fn wait(&self) -> Option<Duration> {
+        if self.drain { Some(Duration::ZERO) } else { self.wait }
+    }
+
+    fn ask(&self, tasks: &Tasks) -> ClaimTask {
+        let owner = self.owner.clone().unwrap_or_else(crate::wanted::who);
+        let mut ask = tasks.claim().owner(owner);
+        if let Some(wait) = self.wait() {
+            ask = ask.wait(wait);
+        }
+        if let Some(lease) = self.lease {
+            ask = ask.lease(lease);
+        }
+        ask
+    }
+
     fn tell(&self, progress: &Progress, json: &Value, text: &str) {
         progress.write(b"");
         self.place.tell(json, text);
@@ -227,6 +268,8 @@ impl Work {
 struct Slot {
     work: Arc<Work>,
     tasks: Tasks,
+    /// A claim that was asked for already.
+    next: Option<NextClaim>,
     stopping: watch::Receiver<bool>,
     killing: watch::Receiver<bool>,
     progress: Arc<Progress>,
@@ -253,22 +296,20 @@ impl Slot {
     }
 
     async fn claim(&mut self) -> Result<Option<Claim>> {
-        let work = Arc::clone(&self.work);
-        let wait = if work.drain { Some(Duration::ZERO) } else { work.wait };
+        let wait = self.work.wait();
         loop {
             if *self.stopping.borrow() {
                 return Ok(None);
             }
-            let owner = work.owner.clone().unwrap_or_else(crate::wanted::who);
-            let mut ask = self.tasks.claim().owner(owner);
-            if let Some(wait) = wait {
-                ask = ask.wait(wait);
-            }
-            if let Some(lease) = work.lease {
-                ask = ask.lease(lease);
-            }
+            let (ask, next) = (self.work.ask(&self.tasks), self.next.take());
+            let claim = async {
+                match next {
+                    Some(next) => next.await,
+                    None => ask.await,
+                }
+            };
             let claimed = tokio::select! {
-                claimed = ask.into_future() => Some(claimed),
+                claimed = claim => Some(claimed),
                 _ = self.stopping.wait_for(|stop| *stop) => None,
             };
             // Without one it is withdrawn.
@@ -288,6 +329,16 @@ impl Slot {
         }
     }
 
+    /// Together with the claim of the next one, if there is to be one.
+    async fn done(&mut self, claim: Claim) -> Result<u64, ChangeError> {
+        if self.work.once || *self.stopping.borrow() {
+            return claim.done().await;
+        }
+        let (done, next) = claim.done_and(self.work.ask(&self.tasks)).await;
+        self.next = Some(next);
+        done
+    }
+
     /// 0 if the task is done, and otherwise not.
     async fn attempt(&mut self, claim: Claim) -> Result<u8> {
         let (key, token, attempts) = (claim.key().clone(), claim.token(), claim.attempts());
@@ -298,7 +349,7 @@ impl Slot {
         let tried =
             attempt(&work.pool, &work.command, claim, &mut self.killing, &self.progress).await;
         let said = match tried {
-            Attempt::Succeeded(claim) => match claim.done().await {
+            Attempt::Succeeded(claim) => match self.done(claim).await {
                 Ok(_) => {
                     Progress::count(&self.progress.done);
                     self.tell_json(&json!({"status": "done", "key": &*key}));

@@ -175,7 +175,9 @@ impl Strategy for Memory {
             Reply::Renewed(left) => {
                 Renewed::Until(left.map(|left| now.after(Duration::from_millis(left))))
             }
-            Reply::Lost(loss) => Renewed::Lost(Lost::from_loss(loss)),
+            Reply::Lost(loss) => {
+                loss.map_or(Renewed::NotHeld, |loss| Renewed::Lost(Lost::from_loss(loss)))
+            }
             Reply::Error(error) => Renewed::Refused(error.to_string()),
             other => unreachable!("no renewal is answered so: {other:?}"),
         }))
@@ -187,7 +189,8 @@ impl Strategy for Memory {
         ready(match reply {
             Reply::Promoted(grant) => Ok(Granted { grant, since }),
             Reply::Busy(blocker) => Err(PromoteError::Busy(blocker)),
-            Reply::Lost(loss) => Err(PromoteError::Lost(Lost::from_loss(loss))),
+            Reply::Lost(None) => Err(PromoteError::NotHeld),
+            Reply::Lost(Some(loss)) => Err(PromoteError::Lost(Lost::from_loss(loss))),
             Reply::Error(error) => Err(PromoteError::Invalid(error.to_string())),
             other => unreachable!("no promotion is answered so: {other:?}"),
         })

@@ -74,8 +74,9 @@ impl<For> ClaimTask<For> {
             None => Party::client(&tasks.locks.shown),
         };
         let end = Moment::now().after(self.wait);
+        let lease = tasks.locks.capabilities.lease(self.lease);
         let mut wanted =
-            Wanted { key: self.key, party, wait_ms: ms(self.wait), lease_ms: ms(self.lease) };
+            Wanted { key: self.key, party, wait_ms: ms(self.wait), lease_ms: ms(lease) };
         let command = tasks.command(new_id(), TaskAction::Cancel);
         let mut withdraw = Withdraw { tasks: tasks.clone(), command, pending: None, armed: true };
         let (reply, since) = loop {
@@ -95,7 +96,7 @@ impl<For> ClaimTask<For> {
         drop(withdraw);
         match reply? {
             TaskReply::Claimed(claimed) => {
-                Ok(Some(Claim::new(tasks, claimed, since, self.lease, self.renew)))
+                Ok(Some(Claim::new(tasks, claimed, since, lease, self.renew)))
             }
             TaskReply::Nothing => Ok(None),
             TaskReply::Refused(state) => Err(ClaimError::Refused(state)),

@@ -87,7 +87,8 @@ impl<For> UpdateTask<For> {
     }
 
     pub(crate) async fn ask(self) -> Result<Updated, ChangeError> {
-        let action = TaskAction::Update(self.checked, self.body, self.lease.map(ms));
+        let lease = self.lease.map(|lease| ms(self.tasks.locks.capabilities.lease(lease)));
+        let action = TaskAction::Update(self.checked, self.body, lease);
         Updated::from_reply(self.tasks.change(action).await?)
     }
 }

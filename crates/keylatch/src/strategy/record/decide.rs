@@ -262,7 +262,30 @@ impl Scene {
     /// Without the dead, who have no say any more.
     pub(super) fn table(&self) -> Result<Table, Nonsense> {
         let alive = self.standings.values().filter(|standing| !self.is_dead(standing));
-        let mut standings: Vec<Standing> = alive.cloned().collect();
+        self.seated(alive.cloned().collect())
+    }
+
+    /// As it is shown. Whoever's lease is over holds nothing, though its record stands until somebody writes the name
+    /// or sweeps; whoever waits has done so since it came, also where no clock can be read.
+    pub(super) fn shown(&self) -> Result<Table, Nonsense> {
+        let now = self.view.now;
+        let over = |standing: &Standing| standing.deadline.is_some_and(|end| end <= now);
+        let here = self.standings.values().filter(|standing| !over(standing));
+        let mut here: BTreeMap<&RequestId, Standing> =
+            here.map(|standing| (&standing.id, standing.clone())).collect();
+        for (name, record) in &self.view.names {
+            for (waiter, stand) in record.queue.iter().zip(&self.queues[name]) {
+                if let (Some(came), Some(waits)) = (waiter.came, here.get_mut(&stand.id))
+                    && waits.token == 0
+                {
+                    waits.since = came.min(now);
+                }
+            }
+        }
+        self.seated(here.into_values().collect())
+    }
+
+    fn seated(&self, mut standings: Vec<Standing>) -> Result<Table, Nonsense> {
         standings.sort_by_key(|standing| standing.seq);
         let counters = Counters { now: self.view.now, token: FRESH, seq: FRESH };
         Table::from_standings(settings(), counters, 0, standings)

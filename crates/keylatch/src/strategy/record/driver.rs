@@ -557,12 +557,15 @@ impl<S: Store> Strategy for Records<S> {
                 let end = left.map(|left| since.after(Duration::from_millis(left)));
                 return Some(Renewed::Until(end));
             }
-            if let Reply::Error(error) = reply {
-                return Some(Renewed::Refused(error.to_string()));
+            match reply {
+                Reply::Error(error) => return Some(Renewed::Refused(error.to_string())),
+                Reply::Lost(Some(loss)) => return Some(Renewed::Lost(Lost::from_loss(loss))),
+                _ => {}
             }
             let names = shared.find(&id).await.ok()?;
             let scene = shared.scene(names).await.ok()?;
-            Some(Renewed::Lost(scene.note(&id).map_or(Lost::Expired, Note::as_lost)))
+            let noted = scene.note(&id).map(Note::as_lost);
+            Some(noted.map_or(Renewed::NotHeld, Renewed::Lost))
         })
     }
 
@@ -576,7 +579,8 @@ impl<S: Store> Strategy for Records<S> {
                 Reply::Promoted(grant) => Ok(Granted { grant, since }),
                 Reply::Busy(blocker) => Err(PromoteError::Busy(blocker)),
                 Reply::Error(error) => Err(PromoteError::Invalid(error.to_string())),
-                _ => Err(PromoteError::Lost(Lost::Expired)),
+                Reply::Lost(Some(loss)) => Err(PromoteError::Lost(Lost::from_loss(loss))),
+                _ => Err(PromoteError::NotHeld),
             }
         })
     }
@@ -589,7 +593,7 @@ impl<S: Store> Strategy for Records<S> {
             let view = view.map_err(|error| Failure::from(error).into_list_error())?;
             let now = view.now;
             let scene = Scene::new(view).map_err(|error| Failure::from(error).into_list_error())?;
-            let table = scene.table().map_err(|error| Failure::from(error).into_list_error())?;
+            let table = scene.shown().map_err(|error| Failure::from(error).into_list_error())?;
             match table.query(now, &Query::Locks(query)) {
                 Answer::Entries(entries) => Ok(entries),
                 other => unreachable!("entries were asked for: {other:?}"),

@@ -112,7 +112,7 @@ impl Etcd {
         tokio::spawn(watch::watch(events, Arc::downgrade(&shared), tell));
         tokio::spawn(keeper::beat(Arc::downgrade(&shared)));
         tokio::spawn(keeper::end(Arc::downgrade(&shared)));
-        tokio::spawn(keeper::sweep(Arc::clone(&shared)));
+        tokio::spawn(keeper::sweep(Arc::downgrade(&shared)));
         Ok(Etcd { shared, told: Mutex::new(Some(told)) })
     }
 }

@@ -123,6 +123,7 @@ impl Known {
                         seq: change.seq_of(done.version, at),
                         time: done.now,
                         alive_until: done.now + append.live_ms,
+                        came: None,
                         bytes: append.bytes.clone(),
                     });
                 }

@@ -145,7 +145,7 @@ impl Memory {
         for (number, append) in change.appends.iter().enumerate() {
             let seq = change.seq_of(version, number);
             let (alive_until, bytes) = (now + append.live_ms, append.bytes.clone());
-            let waiter = Waiter { seq, time: now, alive_until, bytes };
+            let waiter = Waiter { seq, time: now, alive_until, came: None, bytes };
             for name in &append.to {
                 let kept = self.names.entry(name.clone()).or_default();
                 kept.queue.insert(seq, (append.id.clone(), waiter.clone()));

@@ -72,7 +72,8 @@ impl Postgres {
     pub(crate) async fn connect(url: &str) -> Result<Postgres, ConnectError> {
         let link = Link::new(url).map_err(ConnectError::Url)?;
         let set_up = tokio::time::timeout(2 * LIMIT, schema::set_up(&link)).await;
-        set_up.map_err(|_| ConnectError::Unreachable("PostgreSQL does not answer".into()))??;
+        let silent = |_| format!("PostgreSQL at {} does not answer", link.at);
+        set_up.map_err(silent).map_err(ConnectError::Unreachable)??;
         let (listens, connections) = (link.listens, link.connections);
         let pool = Arc::new(Pool::new(link));
         let quick = Lane::new(&pool, connections.div_ceil(3));

@@ -206,9 +206,10 @@ impl World {
                 let seq = change.seq_of(version, at);
                 let alive_until = now + append.live_ms;
                 let bytes = append.bytes.clone();
-                entry
-                    .queue
-                    .push((append.id.clone(), Waiter { seq, time: now, alive_until, bytes }));
+                entry.queue.push((
+                    append.id.clone(),
+                    Waiter { seq, time: now, alive_until, came: None, bytes },
+                ));
             }
         }
         if self.sabotage != Sabotage::OwnCounter {

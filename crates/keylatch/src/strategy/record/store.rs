@@ -36,6 +36,9 @@ pub(crate) struct Waiter {
     pub(crate) time: u64,
     /// It is dead after that, unless it is touched before (5).
     pub(crate) alive_until: u64,
+    /// Only of a store that has no clock to read, whose `time` is that of the look: when it came, by the clock of
+    /// whoever appended it. To be shown, and to decide nothing.
+    pub(crate) came: Option<u64>,
     pub(crate) bytes: Vec<u8>,
 }
 

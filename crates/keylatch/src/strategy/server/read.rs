@@ -138,7 +138,7 @@ pub(super) fn renewed(value: &Value, since: Moment) -> Option<Renewed> {
             let end = lease(value).map(|left| since.after(Duration::from_millis(left)));
             Some(Renewed::Until(end))
         }
-        "lost" => Some(Renewed::Lost(lost(value))),
+        "lost" => Some(known_loss(value).map_or(Renewed::NotHeld, Renewed::Lost)),
         _ => None,
     }
 }
@@ -155,15 +155,20 @@ pub(super) fn promoted(value: &Value, since: Moment) -> Result<Granted, PromoteE
     match text(value, "status") {
         Some("promoted") => Ok(Granted { grant: grant(value).ok_or_else(unknown)?, since }),
         Some("busy") => Err(PromoteError::Busy(blocker(value).ok_or_else(unknown)?)),
-        Some("lost") => Err(PromoteError::Lost(lost(value))),
+        Some("lost") => Err(known_loss(value).map_or(PromoteError::NotHeld, PromoteError::Lost)),
         _ => Err(unknown()),
     }
 }
 
-/// Of a push or an answer.
+/// Of a push: it was held.
 pub(super) fn lost(value: &Value) -> Lost {
+    known_loss(value).unwrap_or(Lost::Expired)
+}
+
+/// Why it is not held, if the server knows.
+fn known_loss(value: &Value) -> Option<Lost> {
     let detail: Option<Text> = text(value, "reason").map(Into::into);
-    cause(value).map_or(Lost::Expired, |cause| Lost::from_cause(cause, detail))
+    cause(value).map(|cause| Lost::from_cause(cause, detail))
 }
 
 pub(super) fn entries(value: &Value) -> Result<Vec<Entry>, ListError> {

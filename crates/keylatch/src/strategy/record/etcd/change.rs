@@ -290,7 +290,7 @@ fn append(parts: &mut Parts, ground: &Ground<'_>, change: &Change) {
                 parts.compare.push(Compare::none_in(keys.waits_of(name, &append.id)));
             }
             let key = keys.wait(name, &append.id, change.seq_of(ground.index, number));
-            let value = value::wait(append);
+            let value = value::wait(append, ground.now);
             parts.writes.push(Op::put(key, value, ground.lease(append.live_ms)));
         }
     }

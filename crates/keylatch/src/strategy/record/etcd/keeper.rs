@@ -25,6 +25,9 @@ const ENDED_AT_ONCE: usize = 64;
 const AGAIN: Duration = Duration::from_millis(500);
 /// For so long nobody sweeps after somebody has. It reads everything below the prefix.
 const SWEEP_MS: u64 = if cfg!(test) { 1_000 } else { 30_000 };
+/// Within so long of its start a process sweeps for the first time. At any moment of it: of many that start together
+/// most then find that one has, and of those that live for a moment only, some live long enough.
+const FIRST_MS: u64 = 1_000;
 /// How many keys are read at once, and how many names one sweep takes away.
 const PAGE: i64 = 5_000;
 const SWEPT: usize = 1_000;
@@ -115,19 +118,17 @@ pub(super) async fn end(shared: Weak<Shared>) {
     }
 }
 
-/// Sweeps now, and then from time to time.
-pub(super) async fn sweep(store: Arc<Shared>) {
-    let mut store = Some(store);
+/// Sweeps soon, and then from time to time.
+pub(super) async fn sweep(shared: Weak<Shared>) {
+    let mut pause = rand::random_range(0..FIRST_MS);
     loop {
-        let Some(here) = store.take() else { return };
-        if let Err(error) = here.sweep().await {
+        sleep(Duration::from_millis(pause)).await;
+        let Some(store) = shared.upgrade() else { return };
+        if let Err(error) = store.sweep().await {
             tracing::debug!("not swept: {}", error.text);
         }
-        let shared = Arc::downgrade(&here);
-        drop(here);
         // Not all at the same moment.
-        sleep(Duration::from_millis(rand::random_range(SWEEP_MS..SWEEP_MS * 2))).await;
-        store = shared.upgrade();
+        pause = rand::random_range(SWEEP_MS..SWEEP_MS * 2);
     }
 }
 
@@ -156,7 +157,7 @@ impl Shared {
             Op::txn(TxnRequest { compare, success, failure: Vec::new() })
         };
         match label {
-            Label::Turn => ops.push(if_as_written(keys.turn(), None)),
+            Label::Swept => ops.push(if_as_written(keys.swept(), None)),
             Label::Noted(key) => ops.push(if_as_written(key.clone(), None)),
             Label::Task(held, pool, key) => {
                 let at = (ops.len() % ENDED_AT_ONCE) as u64;
@@ -185,27 +186,33 @@ impl Shared {
         }
     }
 
-    /// Takes away heads that nobody holds, nobody waits for and nobody wants kept (7). One process at a
-    /// time: whose key stands there has its turn.
+    /// Takes away heads that nobody holds, nobody waits for and nobody wants kept (7), unless somebody has
+    /// just done so. That is noted when it is done: a process that ends before keeps nobody from it. Two that sweep at
+    /// the same time are not in each other's way.
     async fn sweep(&self) -> Result<(), Failed> {
-        let turn = RangeRequest { serializable: true, ..RangeRequest::one(self.keys.turn()) };
-        if !self.link.range(turn).await?.kvs.is_empty() {
+        let swept = RangeRequest { serializable: true, ..RangeRequest::one(self.keys.swept()) };
+        if !self.link.range(swept).await?.kvs.is_empty() {
             return Ok(());
         }
+        self.take_away(&self.alone().await?).await?;
         let lease = self.lease(SWEEP_MS).await?;
-        let take = TxnRequest {
-            compare: vec![Compare::none_in((self.keys.turn(), Vec::new()))],
-            success: vec![Op::put(self.keys.turn(), Vec::new(), lease)],
+        let note = TxnRequest {
+            compare: vec![Compare::none_in((self.keys.swept(), Vec::new()))],
+            success: vec![Op::put(self.keys.swept(), Vec::new(), lease)],
             failure: Vec::new(),
         };
-        let took = self.on(&[lease], take).await?;
-        if !took.succeeded {
-            return Ok(());
+        let noted = self.on(&[lease], note).await?;
+        if noted.succeeded {
+            let now = Instant::now();
+            let mut table = self.table.lock();
+            table.begin(Label::Swept, noted.revision(), lease, SWEEP_MS, now, Vec::new());
+            self.begun.notify_one();
         }
-        let now = Instant::now();
-        self.table.lock().begin(Label::Turn, took.revision(), lease, SWEEP_MS, now, Vec::new());
-        self.begun.notify_one();
-        let alone = self.alone().await?;
+        Ok(())
+    }
+
+    /// If they are still alone.
+    async fn take_away(&self, alone: &[(Name, u64, i64)]) -> Result<(), Failed> {
         for some in alone.chunks(SWEPT_AT_ONCE) {
             let success = some.iter().map(|(name, index, revision)| {
                 let head = self.keys.head(name, *index);

@@ -12,7 +12,7 @@
 //! | `w/task/I` | the same of tasks | |
 //! | `t/` | tasks: see `tasks.rs` | |
 //! | `w/lease/LEASE` | goes with a lease, so that its end is told | that one |
-//! | `turn` | somebody sweeps | |
+//! | `swept` | somebody has swept, a short while ago | its own |
 //! | `count/I` | written by changes that write nothing else: they too take numbers | |
 //!
 //! All of a name is one range, in which `head/`, `hold/` and `keep` are next to each other; all that is
@@ -63,8 +63,8 @@ impl Keys {
         format!("{}base", self.prefix).into_bytes()
     }
 
-    pub(super) fn turn(&self) -> Vec<u8> {
-        format!("{}turn", self.prefix).into_bytes()
+    pub(super) fn swept(&self) -> Vec<u8> {
+        format!("{}swept", self.prefix).into_bytes()
     }
 
     /// The number within its revision sees to it that no key is put twice by what is changed at once.

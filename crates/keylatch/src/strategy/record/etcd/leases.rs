@@ -71,8 +71,8 @@ pub(super) enum Label {
     Hold(Name, Option<RequestId>),
     /// A waiter, by its seq.
     Wait(u64, RequestId),
-    /// It is our turn to sweep.
-    Turn,
+    /// That we have swept.
+    Swept,
     /// A task is claimed or delayed: the key that says so, its pool and its key.
     Task(Vec<u8>, Text, Text),
     /// Somebody waits for a task of a pool: the key that says so.

@@ -42,6 +42,12 @@ struct Open {
 #[derive(Debug)]
 pub(super) struct NotSent(String);
 
+impl NotSent {
+    fn status(text: String) -> Status {
+        Status::from_error(Box::new(NotSent(text)))
+    }
+}
+
 impl fmt::Display for NotSent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -118,18 +124,14 @@ impl Line {
             let known = self.open.lock().clone();
             let open = match known {
                 Some(open) => open,
-                None => self.open().await.map_err(|text| {
-                    let text = format!("{}: {text}", self.address);
-                    Status::from_error(Box::new(NotSent(text)))
-                })?,
+                None => self.open().await.map_err(NotSent::status)?,
             };
             match open.send.ready().await {
                 Ok(send) => return Ok(send),
                 Err(_) => self.forget(),
             }
         }
-        let text = format!("{}: the connection ends as soon as it is made", self.address);
-        Err(Status::from_error(Box::new(NotSent(text))))
+        Err(NotSent::status("the connection ends as soon as it is made".into()))
     }
 
     async fn open(&self) -> Result<Open, String> {

@@ -40,8 +40,10 @@ pub(super) const ANSWER_BYTES: usize = 256 << 20;
 
 pub(super) struct Link {
     channels: Vec<Channel>,
-    /// Where they are: the shorter way to the same members.
+    /// A shorter way to the same members, where there is one.
     lines: Vec<Option<Line>>,
+    /// Their addresses, for whoever reads that nobody answers there.
+    endpoints: Vec<String>,
     /// The one that is used.
     at: AtomicUsize,
     user: Option<(String, String)>,
@@ -84,7 +86,8 @@ impl Link {
         // Not all begin with the same member.
         let at = AtomicUsize::new(rand::random_range(0..channels.len()));
         let lines = url.endpoints.iter().map(|endpoint| Line::new(endpoint)).collect();
-        let link = Link { channels, lines, at, user: url.user.clone(), token: RwLock::new(None) };
+        let (endpoints, user) = (url.endpoints.clone(), url.user.clone());
+        let link = Link { channels, lines, endpoints, at, user, token: RwLock::new(None) };
         if link.user.is_some() {
             link.authenticate(Instant::now() + CALL).await?;
         }
@@ -173,7 +176,7 @@ impl Link {
                 }
             };
             tries += 1;
-            let failed = |unknown| Err(Failed { unknown, ..failed(&status) });
+            let failed = |unknown| Err(Failed { unknown, ..self.failed(at, &status) });
             match meaning(&status) {
                 Means::NeedsToken if self.user.is_some() && !authenticated => {
                     self.authenticate(deadline).await?;
@@ -264,7 +267,7 @@ impl Link {
             Means::NotSent | Means::Unknown => self.leave(at),
             Means::NeedsToken | Means::No => {}
         }
-        Err(failed(&status))
+        Err(self.failed(at, &status))
     }
 
     async fn authenticate(&self, deadline: Instant) -> Result<(), Failed> {
@@ -288,9 +291,22 @@ impl Link {
             if matches!(meaning(&status), Means::No | Means::NeedsToken)
                 || Instant::now() + PAUSE >= deadline
             {
-                return Err(failed(&status));
+                return Err(self.failed(at, &status));
             }
             sleep(PAUSE).await;
+        }
+    }
+
+    /// With where nobody was reached.
+    fn failed(&self, at: usize, status: &Status) -> Failed {
+        let failed = failed(status);
+        match meaning(status) {
+            Means::NotSent | Means::Unknown => {
+                let member = &self.endpoints[at];
+                let member = member.split_once("://").map_or(&**member, |(_, address)| address);
+                Failed { text: format!("etcd at {member}: {}", text(status)), ..failed }
+            }
+            Means::No | Means::NeedsToken => failed,
         }
     }
 

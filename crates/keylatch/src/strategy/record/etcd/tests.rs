@@ -4,6 +4,7 @@ mod ends;
 mod limits;
 #[path = "../../../../tests/common/etcd.rs"]
 mod server;
+mod sweeps;
 mod together;
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -13,8 +13,8 @@ const STAYS: u8 = 0;
 const MAY_GO: u8 = 1;
 /// The flag and the time.
 const HEAD: usize = 9;
-/// The life.
-const WAIT: usize = 8;
+/// The life, and the time.
+const WAIT: usize = 16;
 
 /// Why something is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +47,9 @@ fn held_by(value: &[u8]) -> Option<RequestId> {
     std::str::from_utf8(value).ok().map(RequestId::new)
 }
 
-pub(super) fn wait(append: &Append) -> Vec<u8> {
+pub(super) fn wait(append: &Append, now: u64) -> Vec<u8> {
     let mut value = append.live_ms.to_le_bytes().to_vec();
+    value.extend(now.to_le_bytes());
     value.extend(&append.bytes);
     value
 }
@@ -107,11 +108,12 @@ pub(super) fn view<'a>(
                 }
             }
             Part::Wait { index } if kv.value.len() >= WAIT => {
-                let live_ms = number(&kv.value[..WAIT]);
+                let live_ms = number(&kv.value[..8]);
+                let came = Some(number(&kv.value[8..WAIT]));
                 let seq = base.number(kv.mod_revision) + index;
                 let bytes = kv.value.split_off(WAIT);
                 let alive_until = now.saturating_add(live_ms);
-                record.queue.push(Waiter { seq, time: now, alive_until, bytes });
+                record.queue.push(Waiter { seq, time: now, alive_until, came, bytes });
             }
             Part::Head { .. } | Part::Keep | Part::Wait { .. } => {}
         }

@@ -255,7 +255,8 @@ fn records(row: &Row) -> Result<BTreeMap<usize, Record>, tokio_postgres::Error> 
     let queue = queue.zip(list::<i64>(row, 10)?).zip(list::<i64>(row, 11)?);
     for ((((n, seq), time), until), bytes) in queue.zip(list::<Vec<u8>>(row, 12)?) {
         let (seq, time) = (seq.cast_unsigned(), time.cast_unsigned());
-        let waiter = Waiter { seq, time, alive_until: until.cast_unsigned(), bytes };
+        let alive_until = until.cast_unsigned();
+        let waiter = Waiter { seq, time, alive_until, came: None, bytes };
         records.entry(place(n - 1)).or_default().queue.push(waiter);
     }
     Ok(records)
@@ -331,7 +332,8 @@ pub(super) fn view(
                 view.names.entry(name.into()).or_default().head = Some(head);
             }
             _ => {
-                let waiter = Waiter { seq: first, time: second, alive_until: third, bytes };
+                let (seq, time, alive_until) = (first, second, third);
+                let waiter = Waiter { seq, time, alive_until, came: None, bytes };
                 view.names.entry(name.into()).or_default().queue.push(waiter);
             }
         }

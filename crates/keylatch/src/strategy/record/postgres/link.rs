@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
+use tokio_postgres::config::Host;
 use tokio_postgres::error::{Severity, SqlState};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Config, Error, Notification, Row, Statement};
@@ -16,6 +17,8 @@ use super::tls::{Check, tls};
 
 /// A connection that says nothing is asked after so long whether it still is one.
 const QUIET: Duration = Duration::from_secs(15);
+/// PostgreSQL's own.
+const PORT: u16 = 5432;
 /// How many connections a process has by default; one more listens.
 const CONNECTIONS: usize = 6;
 
@@ -38,6 +41,8 @@ const SET_UP: &str = "
 /// Where, and how.
 pub(super) struct Link {
     config: Config,
+    /// Its addresses, for whoever reads that nobody answers there.
+    pub(super) at: String,
     tls: MakeRustlsConnect,
     /// How many connections at most.
     pub(super) connections: usize,
@@ -115,7 +120,13 @@ impl Link {
         }
         config.keepalives_idle(QUIET).tcp_user_timeout(QUIET);
         let tls = tls(check, roots.as_deref())?;
-        Ok(Link { config, tls, connections, listens })
+        let at = addresses(&config);
+        Ok(Link { config, at, tls, connections, listens })
+    }
+
+    /// That there is no connection, why, and where.
+    pub(super) fn unreachable(&self, error: &Error) -> String {
+        format!("PostgreSQL at {}: {}", self.at, explained(error))
     }
 
     pub(super) async fn connect(&self) -> Result<Wire, Error> {
@@ -139,6 +150,22 @@ impl Link {
         });
         Ok((Wire { client, prepared: Vec::new(), drives: drives.abort_handle() }, told))
     }
+}
+
+/// One port is for all hosts, and none is the usual one.
+fn addresses(config: &Config) -> String {
+    let ports = config.get_ports();
+    let port = |at: usize| ports.get(at).or(ports.first()).copied().unwrap_or(PORT);
+    let named = |(at, host): (usize, &Host)| match host {
+        Host::Tcp(host) => format!("{host}:{}", port(at)),
+        Host::Unix(path) => format!("{}/.s.PGSQL.{}", path.display(), port(at)),
+    };
+    let mut addresses: Vec<String> = config.get_hosts().iter().enumerate().map(named).collect();
+    if addresses.is_empty() {
+        let hosts = config.get_hostaddrs().iter().enumerate();
+        addresses.extend(hosts.map(|(at, host)| format!("{host}:{}", port(at))));
+    }
+    addresses.join(", ")
 }
 
 /// Text with `%41` for `A`.

@@ -11,7 +11,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use super::super::store::StoreError;
 use super::LIMIT;
-use super::link::{Link, Wire, explained, failed};
+use super::link::{Link, Wire, failed};
 
 pub(super) type Params<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
 
@@ -57,7 +57,8 @@ impl Pool {
         let send = self.send(prepared, typed, params, &mut sent);
         let answer = tokio::time::timeout(LIMIT, send).await;
         answer.unwrap_or_else(|_| {
-            let text = format!("PostgreSQL has not answered within {} s", LIMIT.as_secs());
+            let (at, limit) = (&self.link.at, LIMIT.as_secs());
+            let text = format!("PostgreSQL at {at} has not answered within {limit} s");
             Err(StoreError { text, unknown: sent })
         })
     }
@@ -86,7 +87,11 @@ impl Pool {
         };
         let wire = match self.take() {
             Some(wire) => wire,
-            None => self.link.connect().await.map_err(|error| unreachable(&error))?,
+            // Nothing was sent.
+            None => self.link.connect().await.map_err(|error| StoreError {
+                text: self.link.unreachable(&error),
+                unknown: false,
+            })?,
         };
         *sent = true;
         // If this is dropped meanwhile, the connection goes with it.
@@ -128,9 +133,4 @@ impl Drop for Cut {
             wire.cut();
         }
     }
-}
-
-/// Nothing was sent.
-fn unreachable(error: &tokio_postgres::Error) -> StoreError {
-    StoreError { text: format!("PostgreSQL: {}", explained(error)), unknown: false }
 }

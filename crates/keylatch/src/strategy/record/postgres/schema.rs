@@ -13,7 +13,7 @@ const SCHEMA: &str = include_str!("schema.sql");
 pub(super) async fn set_up(link: &Link) -> Result<(), ConnectError> {
     let wire = link.connect().await.map_err(|error| match error.as_db_error() {
         Some(_) => ConnectError::Refused(format!("PostgreSQL: {}", explained(&error))),
-        None => ConnectError::Unreachable(format!("PostgreSQL: {}", explained(&error))),
+        None => ConnectError::Unreachable(link.unreachable(&error)),
     })?;
     match known(version(&wire).await, "use")? {
         true => Ok(()),

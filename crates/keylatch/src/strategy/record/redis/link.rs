@@ -85,6 +85,10 @@ impl Link {
         self.broken.subscribe()
     }
 
+    pub(super) fn addresses(&self) -> String {
+        self.place.addresses()
+    }
+
     /// For another connection to the same Redis.
     pub(super) async fn client(&self) -> Result<Client, RedisError> {
         self.place.client().await
@@ -96,18 +100,20 @@ async fn connect(place: &Place) -> Result<MultiplexedConnection, ConnectError> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(ANSWER))
             .set_response_timeout(Some(ANSWER));
-        let client = place.client().await.map_err(|error| refused(&error))?;
+        let client = place.client().await.map_err(|error| refused(&place.addresses(), &error))?;
+        // Behind Sentinels only they say which Redis it is.
+        let at = client.get_connection_info().addr().to_string();
         let connection = client.get_multiplexed_async_connection_with_config(&config).await;
-        let mut connection = connection.map_err(|error| refused(&error))?;
-        check(&mut connection).await?;
+        let mut connection = connection.map_err(|error| refused(&at, &error))?;
+        check(&at, &mut connection).await?;
         Ok(connection)
     });
-    let slow = |_| ConnectError::Unreachable("Redis: it does not answer in time".into());
-    connecting.await.map_err(slow)?
+    let slow = |_| format!("Redis at {}: it does not answer in time", place.addresses());
+    connecting.await.map_err(slow).map_err(ConnectError::Unreachable)?
 }
 
-/// What went wrong while connecting.
-pub(super) fn refused(error: &RedisError) -> ConnectError {
+/// What went wrong while connecting with this address.
+pub(super) fn refused(at: &str, error: &RedisError) -> ConnectError {
     let code = error.code().unwrap_or_default();
     match error.kind() {
         ErrorKind::AuthenticationFailed => ConnectError::Refused(format!(
@@ -128,14 +134,14 @@ pub(super) fn refused(error: &RedisError) -> ConnectError {
         ErrorKind::Server(ServerErrorKind::ResponseError) | ErrorKind::InvalidClientConfig => {
             ConnectError::Refused(format!("Redis: {error}"))
         }
-        _ => ConnectError::Unreachable(format!("Redis: {error}")),
+        _ => ConnectError::Unreachable(format!("Redis at {at}: {error}")),
     }
 }
 
 /// Whether locks are safe there.
-async fn check(connection: &mut MultiplexedConnection) -> Result<(), ConnectError> {
+async fn check(at: &str, connection: &mut MultiplexedConnection) -> Result<(), ConnectError> {
     let info: Result<String, RedisError> = redis::cmd("INFO").query_async(connection).await;
-    let info = info.map_err(|error| refused(&error))?;
+    let info = info.map_err(|error| refused(at, &error))?;
     let field = |name: &str| {
         info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap_or("")
     };
@@ -162,5 +168,5 @@ async fn check(connection: &mut MultiplexedConnection) -> Result<(), ConnectErro
     }
     let raised: Result<(), RedisError> =
         redis::cmd("EVAL").arg(RAISE).arg(0).query_async(connection).await;
-    raised.map_err(|error| refused(&error))
+    raised.map_err(|error| refused(at, &error))
 }

@@ -22,7 +22,8 @@ pub(super) async fn start(
     channel: String,
     tell: UnboundedSender<Told>,
 ) -> Result<(), ConnectError> {
-    let subscription = subscribe(link, &channel).await.map_err(|error| refused(&error))?;
+    let subscription = subscribe(link, &channel).await;
+    let subscription = subscription.map_err(|error| refused(&link.addresses(), &error))?;
     tokio::spawn(listen(Arc::downgrade(link), channel, tell, subscription));
     Ok(())
 }

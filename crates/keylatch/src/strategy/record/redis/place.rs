@@ -20,7 +20,12 @@ use crate::error::ConnectError;
 /// Where Redis is.
 pub(super) enum Place {
     One(Client),
-    Sentinels(Mutex<SentinelClient>, i64),
+    Sentinels {
+        client: Mutex<SentinelClient>,
+        db: i64,
+        /// Their addresses, for whoever reads that nobody answers there.
+        at: String,
+    },
 }
 
 /// Where Sentinels listen if nothing else is said.
@@ -68,7 +73,15 @@ impl Place {
     pub(super) fn db(&self) -> i64 {
         match self {
             Place::One(client) => client.get_connection_info().redis_settings().db(),
-            Place::Sentinels(_, db) => *db,
+            Place::Sentinels { db, .. } => *db,
+        }
+    }
+
+    /// Of the Redis, or of its Sentinels.
+    pub(super) fn addresses(&self) -> String {
+        match self {
+            Place::One(client) => client.get_connection_info().addr().to_string(),
+            Place::Sentinels { at, .. } => at.clone(),
         }
     }
 
@@ -76,7 +89,7 @@ impl Place {
     pub(super) async fn client(&self) -> Result<Client, RedisError> {
         match self {
             Place::One(client) => Ok(client.clone()),
-            Place::Sentinels(sentinels, _) => sentinels.lock().await.async_get_client().await,
+            Place::Sentinels { client, .. } => client.lock().await.async_get_client().await,
         }
     }
 }
@@ -115,6 +128,7 @@ fn sentinels(
         let node = format!("{scheme}://{host}{port}").into_connection_info().map_err(wrong)?;
         addresses.push(node.addr().clone());
     }
+    let nodes = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     // The other library decodes names and passwords.
     let at = if user.is_empty() { "" } else { "@" };
     let redis =
@@ -144,7 +158,7 @@ fn sentinels(
     }
     let settings = TcpSettings::default().set_nodelay(true);
     let client = builder.set_client_to_redis_tcp_settings(settings).build().map_err(wrong)?;
-    Ok(Place::Sentinels(Mutex::new(client), redis.db()))
+    Ok(Place::Sentinels { client: Mutex::new(client), db: redis.db(), at: nodes })
 }
 
 /// An IPv6 address stands in brackets.

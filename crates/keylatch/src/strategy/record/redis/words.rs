@@ -239,7 +239,7 @@ fn head(bytes: &[u8]) -> Option<Option<Head>> {
 fn waiter(bytes: &[u8]) -> Option<Waiter> {
     let mut words = Words(bytes);
     let (seq, time, alive_until) = (words.number()?, words.time()?, words.number()?);
-    Some(Waiter { seq, time, alive_until, bytes: words.0.into() })
+    Some(Waiter { seq, time, alive_until, came: None, bytes: words.0.into() })
 }
 
 /// What is told of a change: a name, its version and who left, for each name.

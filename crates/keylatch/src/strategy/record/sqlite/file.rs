@@ -307,6 +307,7 @@ fn read(connection: &Connection, names: &[Name], now: i64) -> rusqlite::Result<V
                 seq: number(row, 0)?,
                 time: number(row, 1)?,
                 alive_until: number(row, 2)?,
+                came: None,
                 bytes: row.get(3)?,
             })
         })?;
