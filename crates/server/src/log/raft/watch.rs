@@ -48,7 +48,9 @@ impl<T> Shared<T> {
 }
 
 fn wake(waiting: Vec<(u64, Waker)>) {
-    waiting.into_iter().for_each(|(_, waker)| waker.wake());
+    for (_, waker) in waiting {
+        waker.wake();
+    }
 }
 
 pub(crate) struct Sender<T>(Arc<Shared<T>>);
@@ -185,14 +187,14 @@ impl<T> Future for Changed<'_, T> {
             return Poll::Ready(Err(RecvError(())));
         }
         let waker = context.waker();
-        match list.waiting.iter_mut().find(|(number, _)| Some(*number) == self.number) {
-            Some((_, known)) => known.clone_from(waker),
-            None => {
-                list.last += 1;
-                let number = list.last;
-                list.waiting.push((number, waker.clone()));
-                self.number = Some(number);
-            }
+        let mine = list.waiting.iter_mut().find(|(number, _)| Some(*number) == self.number);
+        if let Some((_, known)) = mine {
+            known.clone_from(waker);
+        } else {
+            list.last += 1;
+            let number = list.last;
+            list.waiting.push((number, waker.clone()));
+            self.number = Some(number);
         }
         Poll::Pending
     }
