@@ -77,6 +77,7 @@ conformance!(
         a_deleted_task_is_gone_and_its_worker_finds_out,
         dropping_a_claim_stops_its_renewal,
         dropping_a_waiting_claim_leaves_nothing_behind,
+        a_claim_that_is_withdrawn_on_its_way_keeps_no_task,
         tokens_grow_with_every_claim,
         lists_show_tasks_and_counts_their_states,
         pools_are_apart,
@@ -657,6 +658,26 @@ async fn dropping_a_waiting_claim_leaves_nothing_behind(locks: Locks) {
         }
         tasks.delete(&format!("k{round}")).await.unwrap();
     }
+}
+
+/// Whoever ends calls `close` and nothing more: then all of it must have happened.
+async fn a_claim_that_is_withdrawn_on_its_way_keeps_no_task(locks: Locks) {
+    let tasks = locks.tasks("pool");
+    let before = tasks.create("a").await.unwrap().unwrap();
+    for micros in (0..6_000).step_by(200) {
+        let ask = tasks.claim().lease(Duration::ZERO).into_future();
+        let asked = tokio::time::timeout(Duration::from_micros(micros), ask).await;
+        if let Ok(claimed) = asked {
+            claimed.unwrap().expect("it is free").release().await.unwrap();
+        }
+        locks.close().await;
+        let task = tasks.get("a").await.unwrap().unwrap();
+        assert!(task.lease.is_some() || task.state == TaskState::Free, "{micros} us: {task:?}");
+        // Where leases are long it takes a moment.
+        eventually(async || state(&tasks, "a").await == TaskState::Free).await;
+    }
+    let after = tasks.get("a").await.unwrap().unwrap();
+    assert!(after.version > before && after.attempts == 0, "some of them had got it");
 }
 
 async fn tokens_grow_with_every_claim(locks: Locks) {

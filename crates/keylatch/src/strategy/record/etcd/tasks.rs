@@ -31,7 +31,8 @@ pub(super) use self::keep::{hear, news};
 use self::take::Window;
 use super::super::store::StoreError;
 use super::super::tasks::store::{
-    Change, Page, Ready, Seen, Stamp, Take, Taken, TaskRecord, TaskStore, Told, Write, Written,
+    Change, GIVEN_BACK_MS, Page, Ready, Seen, Stamp, Take, Taken, TaskRecord, TaskStore, Told,
+    Write, Written,
 };
 use super::keys::Base;
 use super::leases::Label;
@@ -173,6 +174,9 @@ impl Place {
                     }
                     (Some(_), None) if *state == TaskState::Free => {
                         come.push((rank, Vec::new(), 0));
+                    }
+                    (Some(ready), None) if *state == TaskState::Claimed => {
+                        come.push((keys.task_later(pool, *ready, key), rank, 0));
                     }
                     _ => {}
                 }
@@ -322,6 +326,8 @@ impl Place {
                         Ready::Never => None,
                     };
                     let held_ms = match put.ready {
+                        // It is given back: a lease of etcd's would last for seconds if this process ends now.
+                        Ready::After(GIVEN_BACK_MS) if put.state == TaskState::Claimed => None,
                         Ready::After(ms) if ms > 0 => Some(ms),
                         _ => None,
                     };

@@ -31,6 +31,7 @@ macro_rules! task_contract {
             what_is_taken_is_what_the_table_would_give
             a_repeated_take_takes_nothing_more
             a_lease_that_ran_out_is_no_write
+            what_is_given_back_is_free_though_its_writer_has_gone
             one_task_is_taken_by_one
             a_pool_is_read_in_pages_and_counted
             a_long_line_keeps_its_order_and_is_counted

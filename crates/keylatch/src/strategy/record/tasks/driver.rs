@@ -17,7 +17,8 @@ use super::decide::{self, Decision, Nonsense};
 use super::format::real;
 use super::known::Known;
 use super::store::{
-    Change, Page, Put, Ready, Seen, Stamp, Taken, TaskRecord, TaskStore, Write, Written,
+    Change, GIVEN_BACK_MS, Page, Put, Ready, Seen, Stamp, Taken, TaskRecord, TaskStore, Write,
+    Written,
 };
 use super::wait::Waits;
 use crate::carried::Carried;
@@ -327,7 +328,7 @@ impl Shared {
     /// ends at once. If that fails, the lease ends it.
     pub(super) async fn undo(&self, command: &TaskCommand, key: Text, version: u64) {
         let (checked, id) = (Checked { key, version }, format!("undo {version}"));
-        let action = TaskAction::Update(checked, None, Some(1));
+        let action = TaskAction::Update(checked, None, Some(GIVEN_BACK_MS));
         let end = TaskCommand { id: id.as_str().into(), pool: command.pool.clone(), action };
         drop(self.patiently(&end).await);
     }

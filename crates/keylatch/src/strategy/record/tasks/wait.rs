@@ -318,20 +318,22 @@ impl Shared {
             }
             tried => tried,
         };
-        if let Some((key, version)) = self.settle(name, seq, tried, heard) {
+        if let Some((given_up, key, version)) = self.settle(name, seq, tried, heard) {
             self.undo(&command, key, version).await;
+            // Not before: whoever gave it up may end its process as soon as it is told.
+            given_up.tell(&Ok(TaskReply::Cancelled(true)));
         }
     }
 
-    /// Tells what came of a try, or when to try again. Says what was claimed for nobody, and at which
-    /// version.
+    /// Tells what came of a try, or when to try again. Says who was given a task and does not want it any more: which one,
+    /// and at which version.
     fn settle(
         &self,
         name: &Text,
         seq: u64,
         tried: Result<Tried, Failure>,
         heard: u64,
-    ) -> Option<(Text, u64)> {
+    ) -> Option<(Waiting, Text, u64)> {
         let mut waits = self.waits.lock();
         let pool = waits.pools.get_mut(name)?;
         pool.changed.notify_one();
@@ -346,8 +348,7 @@ impl Shared {
                 return None;
             }
             Ok(Tried::Answer(Ok(TaskReply::Claimed(claimed)))) if given_up => {
-                pool.claims.remove(&seq)?.tell(&Ok(TaskReply::Cancelled(true)));
-                return Some((claimed.key, claimed.version));
+                return Some((pool.claims.remove(&seq)?, claimed.key, claimed.version));
             }
             Ok(Tried::Answer(outcome)) => {
                 if claim.key().is_none() {

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keylatch_table::{
-    Claim, ClaimStanding, Command, PoolCounts, TaskAction, TaskStanding, TaskState,
+    Checked, Claim, ClaimStanding, Command, PoolCounts, TaskAction, TaskStanding, TaskState,
 };
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::super::super::contract::Ground;
 use super::super::super::format::FRESH;
 use super::super::store::{
-    Change, Page, Put, Ready, Stamp, Take, Taken, TaskRecord, TaskStore, Told, Write, Written,
+    Change, GIVEN_BACK_MS, Page, Put, Ready, Seen, Stamp, Take, Taken, TaskRecord, TaskStore, Told,
+    Write, Written,
 };
 use super::super::{decide, format};
 use super::{LONG_MS, POOL, any, command, named, new, open};
@@ -32,7 +33,7 @@ fn put(key: &str, expect: Option<u64>, ready: Ready) -> Change {
 fn created(key: &str, priority: i32, delay_ms: u64) -> Change {
     let mut create = new(key);
     (create.priority, create.delay_ms) = (priority, delay_ms);
-    let seen = super::super::store::Seen { now: 0, record: None };
+    let seen = Seen { now: 0, record: None };
     let command = command(&format!("create {key}"), TaskAction::Create(create));
     let write = decide::decide(&seen, key, &command).unwrap().write.unwrap();
     Change { pool: POOL.into(), key: key.into(), expect: None, write }
@@ -200,6 +201,24 @@ pub(crate) async fn a_lease_that_ran_out_is_no_write(ground: &impl Ground) {
         assert!(second.last.time >= first.last.time + ground.life_ms(), "not too early");
     }
     assert_eq!((second.number, &second.bytes), (first.number, &first.bytes));
+}
+
+/// Rule 1, for a process that gives a task back and ends.
+pub(crate) async fn what_is_given_back_is_free_though_its_writer_has_gone(ground: &impl Ground) {
+    let (ends, other) = (open(ground).await, open(ground).await);
+    done(&*ends, created("a", 0, 0)).await;
+    let first = taken(&*ends, "one", &any()).await.unwrap();
+    let checked = Checked { key: "a".into(), version: first.last.version };
+    let back = command("back", TaskAction::Update(checked, None, Some(GIVEN_BACK_MS)));
+    let seen = Seen { now: first.last.time, record: Some(first.clone()) };
+    let write = decide::decide(&seen, "a", &back).unwrap().write.unwrap();
+    let expect = Some(first.last.version);
+    done(&*ends, Change { pool: POOL.into(), key: "a".into(), expect, write }).await;
+    drop(ends);
+    // Longer than it is still leased for.
+    tokio::time::sleep(Duration::from_millis(20 * GIVEN_BACK_MS)).await;
+    let second = taken(&*other, "two", &any()).await.expect("it is free");
+    assert_eq!(second.number, first.number);
 }
 
 /// Rule 3: however many want it.
