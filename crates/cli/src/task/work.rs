@@ -50,7 +50,7 @@ On INT, TERM, HUP or QUIT nothing more is claimed, and what runs is waited for. 
 those tasks are free at once, and the attempt does not count.
 
 Exit codes: 0 all that was claimed is done, or a signal came and what ran has finished; 1 some was put
-back or lost (lost also after a signal), or any other error; with --once that of the command, or 75 if there was no task in time;
+back or lost, or any other error; with --once that of the command, or 75 if there was no task in time;
 126 the command cannot be executed; 127 it is not found; 2 a mistake on the command line; 128 + N after
 a second signal N.";
 
@@ -196,9 +196,8 @@ impl Work {
                 work.tell(&progress, &json!({"status": "not started", "error": text}), &text);
                 return Ok(ExitCode::from(not_started.code()));
             }
-            // One that works until it is told to end has done well if it ends then, and knows what became of all it had.
-            let well = progress.lost.load(Ordering::SeqCst) == 0;
-            let code = if told && !work.once && well { 0 } else { code };
+            // One that works until it is told to end has done well if it ends then.
+            let code = if told && !work.once { 0 } else { code };
             Ok(ExitCode::from(killed_by.map_or(code, signals::code)))
         })
     }
