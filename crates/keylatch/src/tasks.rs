@@ -27,6 +27,8 @@ pub use change::{Back, PutBackTask, UpdateTask, Updated};
 pub use claim::{Claim, NextClaim};
 pub use create::CreateTask;
 pub(crate) use create::many as create_many;
+#[cfg(any(feature = "etcd", feature = "postgres", feature = "redis", feature = "sqlite"))]
+pub(crate) use keep::GIVEN_BACK_MS;
 pub use keep::LostClaim;
 pub(crate) use later::Later;
 pub use task::{ListTasks, Task};

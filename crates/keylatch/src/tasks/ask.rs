@@ -8,7 +8,7 @@ use keylatch_table::{
 };
 
 use super::claim::Claim;
-use super::keep::SHORTEST_MS;
+use super::keep::GIVEN_BACK_MS;
 use super::{PAUSE, REPEAT, Tasks, strange};
 use crate::ask::{Futures, WEEK, ms, new_id};
 use crate::clock::Moment;
@@ -157,5 +157,5 @@ impl Drop for Withdraw {
 async fn free(tasks: &Tasks, claimed: Claimed) {
     let checked = Checked { key: claimed.key, version: claimed.version };
     // If this fails its lease ends later.
-    drop(tasks.change(TaskAction::Update(checked, None, Some(SHORTEST_MS))).await);
+    drop(tasks.change(TaskAction::Update(checked, None, Some(GIVEN_BACK_MS))).await);
 }

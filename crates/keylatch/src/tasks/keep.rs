@@ -26,8 +26,8 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_s
 /// Sleep does not count suspend, so it is never longer than this.
 pub(super) const LOOK: Duration = Duration::from_secs(1);
 
-/// The shortest lease there is.
-pub(super) const SHORTEST_MS: u64 = 1;
+/// The shortest lease, which a claim gets that is given back: its time is over.
+pub(crate) const GIVEN_BACK_MS: u64 = 1;
 
 /// Why a claim may not be this worker's any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -219,7 +219,7 @@ impl Keep {
             Change::Update(body) => TaskAction::Update(checked, body, Some(ms(self.lease))),
             Change::Finish => TaskAction::Finish(checked),
             Change::PutBack(back) => TaskAction::PutBack(checked, back),
-            Change::Free => TaskAction::Update(checked, None, Some(SHORTEST_MS)),
+            Change::Free => TaskAction::Update(checked, None, Some(GIVEN_BACK_MS)),
         };
         let command = self.tasks.command(new_id(), action);
         self.carry_out(&mut unsure, command).await

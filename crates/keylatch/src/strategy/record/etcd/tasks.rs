@@ -31,8 +31,7 @@ pub(super) use self::keep::{hear, news};
 use self::take::Window;
 use super::super::store::StoreError;
 use super::super::tasks::store::{
-    Change, GIVEN_BACK_MS, Page, Ready, Seen, Stamp, Take, Taken, TaskRecord, TaskStore, Told,
-    Write, Written,
+    Change, Page, Ready, Seen, Stamp, Take, Taken, TaskRecord, TaskStore, Told, Write, Written,
 };
 use super::keys::Base;
 use super::leases::Label;
@@ -40,6 +39,7 @@ use super::link::{Failed, refused};
 use super::wire::{Compare, KeyValue, Op, RangeRequest, TxnRequest, TxnResponse};
 use super::{Shared, TRIES, wall_ms};
 use crate::strategy::Pending;
+use crate::tasks::GIVEN_BACK_MS;
 
 /// At most so many tasks are read at once.
 const PAGE: i64 = 1_000;

@@ -17,14 +17,13 @@ use super::decide::{self, Decision, Nonsense};
 use super::format::real;
 use super::known::Known;
 use super::store::{
-    Change, GIVEN_BACK_MS, Page, Put, Ready, Seen, Stamp, Taken, TaskRecord, TaskStore, Write,
-    Written,
+    Change, Page, Put, Ready, Seen, Stamp, Taken, TaskRecord, TaskStore, Write, Written,
 };
 use super::wait::Waits;
 use crate::carried::Carried;
 use crate::error::{ListError, TaskError};
 use crate::strategy::Pending;
-use crate::tasks::Task;
+use crate::tasks::{GIVEN_BACK_MS, Task};
 
 /// How long a store may be away before its answer is not waited for any more.
 const PATIENCE: Duration = Duration::from_secs(10);

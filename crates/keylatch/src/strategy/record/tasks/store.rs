@@ -162,9 +162,6 @@ pub(crate) enum Told {
     Anything,
 }
 
-/// The shortest lease, which a claim gets that is given back: its time is over.
-pub(crate) const GIVEN_BACK_MS: u64 = 1;
-
 pub(crate) trait TaskStore: Send + Sync + 'static {
     fn take(&self, take: Take) -> Pending<Result<Taken, StoreError>>;
     fn change(&self, change: Change) -> Pending<Result<Written, StoreError>>;

@@ -12,11 +12,11 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use super::super::super::contract::Ground;
 use super::super::super::format::FRESH;
 use super::super::store::{
-    Change, GIVEN_BACK_MS, Page, Put, Ready, Seen, Stamp, Take, Taken, TaskRecord, TaskStore, Told,
-    Write, Written,
+    Change, Page, Put, Ready, Seen, Stamp, Take, Taken, TaskRecord, TaskStore, Told, Write, Written,
 };
 use super::super::{decide, format};
 use super::{LONG_MS, POOL, any, command, named, new, open};
+use crate::tasks::GIVEN_BACK_MS;
 
 fn put(key: &str, expect: Option<u64>, ready: Ready) -> Change {
     let put = Put {
