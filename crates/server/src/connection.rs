@@ -123,8 +123,7 @@ impl Connection {
     /// Whether it has begun a request and not finished it for longer than `limit`. To be asked now
     /// and then.
     pub(crate) fn is_slow(&mut self, now: Instant, limit: Duration) -> bool {
-        let begun = !self.input.is_empty()
-            || matches!(&self.speaks, Speaks::Enqueue(session) if session.has_bytes());
+        let begun = !self.input.is_empty() || self.speaks.has_in_hand();
         let ours = self.open > 0 || self.blocked || self.held_back || self.queued;
         self.owes = match self.owes {
             _ if !begun || ours => None,
@@ -134,14 +133,13 @@ impl Connection {
         self.owes.is_some_and(|(since, _)| now - since > limit)
     }
 
-    /// Whether there may be something to take without hearing from the socket again. A listener other than that of
-    /// RESP may have something in hand.
+    /// Whether there may be something to take without hearing from the socket again.
     pub(crate) fn has_more(&self) -> bool {
         self.readable
             || self.ended
             || self.behind.is_some()
             || !self.input.is_empty()
-            || !matches!(self.speaks, Speaks::Resp(_))
+            || self.speaks.has_in_hand()
     }
 
     /// Where answers are written.

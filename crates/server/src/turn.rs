@@ -345,8 +345,8 @@ impl Turns {
             if connection.blocked || connection.held_back || connection.closing {
                 return taken;
             }
-            // That of RESP has nothing in hand, and what is made below for each request costs something.
-            if taken == input.len() && matches!(connection.speaks, Speaks::Resp(_)) {
+            // What is made below for each request costs something.
+            if taken == input.len() && !connection.speaks.has_in_hand() {
                 return taken;
             }
             if count == PER_TURN || self.batch.bytes >= TURN_BYTES {

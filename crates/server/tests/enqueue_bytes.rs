@@ -244,7 +244,7 @@ const REFUSED: &[(&str, &str)] = &[
     (r#"{"OP":"0"}"#, "Unknown OP: 1 is lock, 2 unlock, 3 promote and 4 list!"),
     (r#"{"OP":"5"}"#, "Unknown OP: 1 is lock, 2 unlock, 3 promote and 4 list!"),
     (r#"{"OP":"lock"}"#, "Unknown OP: 1 is lock, 2 unlock, 3 promote and 4 list!"),
-    (r#"{"OP":"2","OP":"3"}"#, "Bad request: duplicate field `OP` at line 1 column 14!"),
+    (r#"{"OP":"2","OP":"3"}"#, "OP is given twice!"),
     (r#"{"OP":"1"}"#, "eleLock is missing!"),
     (r#"{"OP":"1","eleLock":null}"#, "eleLock is missing!"),
     (r#"{"OP":"1","eleLock":"tab1"}"#, "eleLock must be an object!"),

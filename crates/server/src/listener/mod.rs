@@ -24,6 +24,11 @@ impl Speaks {
         }
     }
 
+    /// Whether it has something to read that is not in the input any more.
+    pub(crate) fn has_in_hand(&self) -> bool {
+        matches!(self, Speaks::Enqueue(session) if session.has_bytes())
+    }
+
     /// Nothing was done, and why.
     pub(crate) fn error(&self, code: &str, text: &str) -> Vec<u8> {
         let mut out = Vec::new();

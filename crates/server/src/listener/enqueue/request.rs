@@ -1,28 +1,28 @@
 //! Bytes to requests, for the enqueue listener. No I/O: the connection feeds [`Splitter`] what it
 //! reads and carries out the [`Request`]s that come out.
 //!
-//! `split` (where a request ends) -> `scan` (the JSON grammar) -> here (what it says) -> `number`
-//! (what JavaScript makes of numbers).
+//! `split` (where a request ends) -> `scan` (the JSON grammar) -> here (what it says) -> `members` (its parts) ->
+//! `number` (what JavaScript makes of numbers).
 //!
-//! Decoding takes two steps, because a JSON library would round a number before we see it: serde
-//! hands out the members as their raw text, and each is read here as JavaScript reads it. (The
-//! feature `arbitrary_precision` keeps the text as well, but it changes `Number` for the whole
-//! workspace; `raw_value` only adds a type.)
+//! A JSON library would round a number before we see it, and read again what the scan has read. So `members` cuts
+//! a request into the text of its members, and each of those is read here as JavaScript reads it.
 
 #[cfg(feature = "fuzzing")]
 mod fuzz;
+mod members;
 mod number;
 mod scan;
 mod split;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::fmt;
 
 use keylatch_table::{ANY, ResourceError};
 use keylatch_table::{Acquire, Extra, Field, LocksQuery, Mode, Part, Party, RequestId, Resource};
-use serde::Deserialize;
-use serde_json::value::RawValue;
+
+use members::Inside;
 
 /// The canonical text of a number in a field: the same on every port that takes JSON.
 pub(crate) use number::js_text as js_number;
@@ -114,41 +114,6 @@ impl Filter {
     }
 }
 
-/// The members of a request. `null` and missing are the same in all of them. Others (the client's
-/// `reqUUID`, say) are ignored, but the same one twice is an error: which would count?
-#[derive(Deserialize)]
-struct Envelope<'a> {
-    #[serde(borrow, rename = "OP")]
-    op: Option<&'a RawValue>,
-    #[serde(borrow, rename = "eleLock")]
-    lock: Option<&'a RawValue>,
-    #[serde(borrow, rename = "lockUUID")]
-    uuid: Option<&'a RawValue>,
-    #[serde(borrow, rename = "lockName")]
-    name: Option<&'a RawValue>,
-    #[serde(borrow, rename = "lockOwner")]
-    owner: Option<&'a RawValue>,
-}
-
-/// The members of `eleLock`.
-#[derive(Deserialize)]
-struct Elementary<'a> {
-    #[serde(borrow)]
-    name: Option<&'a RawValue>,
-    #[serde(borrow)]
-    argument: Option<&'a RawValue>,
-    #[serde(borrow)]
-    mode: Option<&'a RawValue>,
-    #[serde(borrow)]
-    owner: Option<&'a RawValue>,
-    #[serde(borrow, rename = "waitTime")]
-    wait: Option<&'a RawValue>,
-    #[serde(borrow)]
-    timeout: Option<&'a RawValue>,
-    #[serde(borrow)]
-    uuid: Option<&'a RawValue>,
-}
-
 /// Why a whole JSON object is no request. The texts are for the people who write clients.
 #[derive(Debug)]
 enum Refusal {
@@ -162,7 +127,9 @@ enum Refusal {
     ArgumentNotArray,
     BadField,
     Resource(ResourceError),
-    /// JSON that Rust cannot hold (half a surrogate pair), or a member that is given twice.
+    /// Which of the two would count?
+    Twice(&'static str),
+    /// JSON that Rust cannot hold: half a surrogate pair.
     Json(serde_json::Error),
 }
 
@@ -180,6 +147,7 @@ impl fmt::Display for Refusal {
                 f.write_str("Each item of a lock argument must be a string, number or boolean!")
             }
             Refusal::Resource(error) => write!(f, "Bad lock: {error}!"),
+            Refusal::Twice(member) => write!(f, "{member} is given twice!"),
             Refusal::Json(error) => write!(f, "Bad request: {error}!"),
         }
     }
@@ -196,34 +164,53 @@ fn from_json(json: &str) -> Request {
     read(json).unwrap_or_else(|refusal| Request::Bad(refusal.to_string()))
 }
 
+/// The members of an object that have these names, as they are written. The others (the client's `reqUUID`, say)
+/// are ignored.
+fn members<'a, const COUNT: usize>(
+    json: &'a str,
+    names: [&'static str; COUNT],
+) -> Result<[Option<&'a str>; COUNT], Refusal> {
+    let mut found = [None; COUNT];
+    let mut inside = Inside::of(json);
+    while let Some((name, value)) = inside.member() {
+        let name = members::text(name)?;
+        let Some(at) = names.iter().position(|known| *known == name) else { continue };
+        if found[at].replace(value).is_some() {
+            return Err(Refusal::Twice(names[at]));
+        }
+    }
+    Ok(found)
+}
+
 fn read(json: &str) -> Result<Request, Refusal> {
-    let envelope: Envelope<'_> = serde_json::from_str(json)?;
-    match identifier("OP", envelope.op)?.as_str() {
-        "1" => Ok(Request::Lock(read_lock(envelope.lock)?)),
-        "2" => Ok(Request::Unlock(identifier("lockUUID", envelope.uuid)?)),
-        "3" => Ok(Request::Promote(identifier("lockUUID", envelope.uuid)?)),
+    let [op, lock, uuid, name, owner] =
+        members(json, ["OP", "eleLock", "lockUUID", "lockName", "lockOwner"])?;
+    match &*identifier("OP", op)? {
+        "1" => Ok(Request::Lock(read_lock(lock)?)),
+        "2" => Ok(Request::Unlock(identifier("lockUUID", uuid)?.into_owned())),
+        "3" => Ok(Request::Promote(identifier("lockUUID", uuid)?.into_owned())),
         "4" => Ok(Request::List(Filter {
-            name: optional_text("lockName", envelope.name)?,
-            owner: optional_text("lockOwner", envelope.owner)?,
+            name: optional_text("lockName", name)?,
+            owner: optional_text("lockOwner", owner)?,
         })),
         _ => Err(Refusal::UnknownOp),
     }
 }
 
-fn read_lock(raw: Option<&RawValue>) -> Result<Lock, Refusal> {
-    let raw = raw.ok_or(Refusal::Missing("eleLock"))?.get();
-    // serde would also take an array for a struct.
-    if !raw.starts_with('{') {
+fn read_lock(json: Option<&str>) -> Result<Lock, Refusal> {
+    let json = json.filter(|json| *json != "null").ok_or(Refusal::Missing("eleLock"))?;
+    if !json.starts_with('{') {
         return Err(Refusal::Wrong { member: "eleLock", wanted: "an object" });
     }
-    let lock: Elementary<'_> = serde_json::from_str(raw)?;
-    let items = read_items(lock.argument)?;
-    let name = match Value::read(lock.name)? {
+    let [name, argument, mode, owner, wait, timeout, uuid] =
+        members(json, ["name", "argument", "mode", "owner", "waitTime", "timeout", "uuid"])?;
+    let items = read_items(argument)?;
+    let name = match Value::read(name)? {
         Value::Missing => return Err(Refusal::Missing("name")),
         Value::Text(name) if !name.is_empty() => name,
         _ => return Err(Refusal::Wrong { member: "name", wanted: "a string that is not empty" }),
     };
-    let mode = match Value::read(lock.mode)? {
+    let mode = match Value::read(mode)? {
         Value::Missing => return Err(Refusal::Missing("mode")),
         Value::Text(letter) => Mode::from_letter(&letter).ok_or(Refusal::UnknownMode)?,
         _ => return Err(Refusal::UnknownMode),
@@ -232,21 +219,21 @@ fn read_lock(raw: Option<&RawValue>) -> Result<Lock, Refusal> {
     Ok(Lock {
         resource: Resource::new(&name, &fields).map_err(Refusal::Resource)?,
         mode,
-        owner: optional_text("owner", lock.owner)?,
-        wait_ms: milliseconds("waitTime", lock.wait)?.unwrap_or(0),
-        timeout_ms: milliseconds("timeout", lock.timeout)?.unwrap_or(DEFAULT_TIMEOUT_MS),
-        uuid: identifier("uuid", lock.uuid)?,
+        owner: optional_text("owner", owner)?,
+        wait_ms: milliseconds("waitTime", wait)?.unwrap_or(0),
+        timeout_ms: milliseconds("timeout", timeout)?.unwrap_or(DEFAULT_TIMEOUT_MS),
+        uuid: identifier("uuid", uuid)?.into_owned(),
     })
 }
 
 /// One item of `argument`, which [`Field`] borrows from.
-enum Item {
-    Text(String),
+enum Item<'a> {
+    Text(Cow<'a, str>),
     Number(String),
     Bool(bool),
 }
 
-impl Item {
+impl Item<'_> {
     fn field(&self) -> Field<'_> {
         match self {
             Item::Text(text) if text == WILDCARD => ANY,
@@ -257,45 +244,47 @@ impl Item {
     }
 }
 
-fn read_items(raw: Option<&RawValue>) -> Result<Vec<Item>, Refusal> {
-    let raw = raw.map_or("", RawValue::get);
-    if !raw.starts_with('[') {
-        return Err(Refusal::ArgumentNotArray);
+fn read_items(json: Option<&str>) -> Result<Vec<Item<'_>>, Refusal> {
+    let json = json.filter(|json| json.starts_with('[')).ok_or(Refusal::ArgumentNotArray)?;
+    let mut inside = Inside::of(json);
+    let mut items = Vec::new();
+    while let Some(item) = inside.value() {
+        if items.len() == Resource::FIELDS {
+            return Err(Refusal::Resource(ResourceError::TooManyFields));
+        }
+        items.push(match Value::read(Some(item))? {
+            Value::Text(text) => Item::Text(text),
+            Value::Number(value) if value.is_finite() => Item::Number(number::js_text(value)),
+            Value::Bool(value) => Item::Bool(value),
+            _ => return Err(Refusal::BadField),
+        });
     }
-    let items: Vec<&RawValue> = serde_json::from_str(raw)?;
-    if items.len() > Resource::FIELDS {
-        return Err(Refusal::Resource(ResourceError::TooManyFields));
-    }
-    let item = |raw| match Value::read(Some(raw))? {
-        Value::Text(text) => Ok(Item::Text(text)),
-        Value::Number(value) if value.is_finite() => Ok(Item::Number(number::js_text(value))),
-        Value::Bool(value) => Ok(Item::Bool(value)),
-        _ => Err(Refusal::BadField),
-    };
-    items.into_iter().map(item).collect()
+    Ok(items)
 }
 
 /// A member as JavaScript sees it.
-enum Value {
+enum Value<'a> {
     /// Or `null`.
     Missing,
     Bool(bool),
     /// May be infinite: `1e999`.
     Number(f64),
-    Text(String),
+    Text(Cow<'a, str>),
     /// An object or array; its content is nobody's business here.
     Nested,
 }
 
-impl Value {
-    fn read(raw: Option<&RawValue>) -> Result<Value, Refusal> {
-        let text = raw.map_or("null", RawValue::get);
+impl<'a> Value<'a> {
+    fn read(json: Option<&'a str>) -> Result<Value<'a>, Refusal> {
+        let text = json.unwrap_or("null");
         Ok(match text.as_bytes().first() {
             Some(b'n') => Value::Missing,
             Some(b't') => Value::Bool(true),
             Some(b'f') => Value::Bool(false),
-            Some(b'"') => Value::Text(serde_json::from_str(text)?),
+            Some(b'"') => Value::Text(members::text(text)?),
             Some(b'{' | b'[') => Value::Nested,
+            // Mostly: no wait, no time-out of its own.
+            Some(b'0') if text.len() == 1 => Value::Number(0.0),
             _ => Value::Number(text.parse().expect("the scan saw a number here")),
         })
     }
@@ -312,28 +301,28 @@ impl Value {
 }
 
 /// A string that is not empty, or a number's text.
-fn identifier(member: &'static str, raw: Option<&RawValue>) -> Result<String, Refusal> {
-    match Value::read(raw)? {
+fn identifier<'a>(member: &'static str, json: Option<&'a str>) -> Result<Cow<'a, str>, Refusal> {
+    match Value::read(json)? {
         Value::Missing => Err(Refusal::Missing(member)),
         Value::Text(text) if !text.is_empty() => Ok(text),
-        Value::Number(value) if value.is_finite() => Ok(number::js_text(value)),
+        Value::Number(value) if value.is_finite() => Ok(number::js_text(value).into()),
         _ => Err(Refusal::Wrong { member, wanted: "a string that is not empty" }),
     }
 }
 
 /// A string, or nothing if falsy. Not a number: owners and names are equal only if they are of one
 /// type, and the table knows only text.
-fn optional_text(member: &'static str, raw: Option<&RawValue>) -> Result<Option<String>, Refusal> {
-    match Value::read(raw)? {
+fn optional_text(member: &'static str, json: Option<&str>) -> Result<Option<String>, Refusal> {
+    match Value::read(json)? {
         value if value.is_falsy() => Ok(None),
-        Value::Text(text) => Ok(Some(text)),
+        Value::Text(text) => Ok(Some(text.into_owned())),
         _ => Err(Refusal::Wrong { member, wanted: "a string" }),
     }
 }
 
 /// A number, or a string that holds one; nothing if falsy, and the string of a zero counts as that.
-fn milliseconds(member: &'static str, raw: Option<&RawValue>) -> Result<Option<u64>, Refusal> {
-    let value = match Value::read(raw)? {
+fn milliseconds(member: &'static str, json: Option<&str>) -> Result<Option<u64>, Refusal> {
+    let value = match Value::read(json)? {
         value if value.is_falsy() => return Ok(None),
         Value::Number(value) => Some(value),
         Value::Text(text) => number::from_text(&text),

@@ -126,6 +126,19 @@ impl Scan {
         }
     }
 
+    /// Takes the bytes of a string up to the first that may mean something, so few of them that the value has fewer than
+    /// `most` bytes. Nothing else would come of taking them one by one; it is where most bytes are.
+    pub(super) fn skip_text(&mut self, bytes: &[u8], most: usize) -> usize {
+        if self.state != State::Text {
+            return 0;
+        }
+        let plain = |byte: &&u8| **byte >= 0x20 && **byte != b'"' && **byte != b'\\';
+        let room = most.saturating_sub(self.length + 1);
+        let count = bytes.iter().take(room).take_while(plain).count();
+        self.length += count;
+        count
+    }
+
     /// Takes the next byte. After [`Step::NotJson`] and [`Step::TooDeep`] there is no next one.
     pub(super) fn feed(&mut self, byte: u8) -> Step {
         if let State::Number(part) = self.state

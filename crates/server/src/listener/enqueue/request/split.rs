@@ -106,10 +106,14 @@ impl Splitter {
     }
 
     fn find(&mut self, buffer: &[u8], max_frame: usize) -> Option<Result<Request, Malformed>> {
-        for &byte in &buffer[self.scanned..] {
+        while self.scanned < buffer.len() {
+            let skipped = self.scan.skip_text(&buffer[self.scanned..], max_frame);
+            self.scanned += skipped;
+            self.count(skipped);
+            let Some(byte) = buffer.get(self.scanned) else { break };
             self.scanned += 1;
             self.count(1);
-            match self.scan.feed(byte) {
+            match self.scan.feed(*byte) {
                 Step::More if self.scan.length() < max_frame => {}
                 Step::More => return Some(Err(Malformed::TooLong(max_frame))),
                 Step::Number => return Some(Ok(Request::Bad(NOT_AN_OBJECT.into()))),

@@ -112,11 +112,11 @@ fn members_that_nobody_knows_are_ignored() {
 
 #[test]
 fn a_member_given_twice_is_refused() {
+    assert_eq!(bad(r#"{"OP":"2","OP":"3","lockUUID":"7"}"#), "OP is given twice!");
     assert_eq!(
-        bad(r#"{"OP":"2","OP":"3","lockUUID":"7"}"#),
-        "Bad request: duplicate field `OP` at line 1 column 14!"
+        bad(r#"{"OP":"1","eleLock":{"name":"a","n\u0061me":null}}"#),
+        "name is given twice!"
     );
-    assert!(bad(r#"{"OP":"1","eleLock":{"name":"a","name":"b"}}"#).contains("duplicate"));
 }
 
 #[test]
