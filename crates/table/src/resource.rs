@@ -187,24 +187,27 @@ impl Resource {
 
     /// The positions that hold the wildcard, as a bit set.
     pub(crate) fn wildcards(&self) -> u16 {
-        self.fields()
-            .enumerate()
-            .filter(|(_, field)| *field == Field::Any)
-            .fold(0, |set, (position, _)| set | 1 << position)
+        let mut rest = self.fields().rest;
+        let (mut set, mut position) = (0, 0);
+        while let Some((tag, after)) = skip_field(rest) {
+            set |= u16::from(tag == ANY_TAG) << position;
+            (rest, position) = (after, position + 1);
+        }
+        set
     }
 
     /// How many fields come before the first wildcard.
     pub(crate) fn leading_literals(&self) -> usize {
-        self.fields().take_while(|field| *field != Field::Any).count()
+        (self.wildcards().trailing_zeros() as usize).min(self.arity())
     }
 
     /// The bytes up to and without field `depth`: the key of the group of that depth.
     pub(crate) fn prefix(&self, depth: usize) -> &[u8] {
-        let mut fields = self.fields();
+        let mut rest = self.fields().rest;
         for _ in 0..depth {
-            fields.next();
+            rest = skip_field(rest).map_or(rest, |(_, after)| after);
         }
-        &self.bytes[..self.bytes.len() - fields.rest.len()]
+        &self.bytes[..self.bytes.len() - rest.len()]
     }
 
     /// The first `depth` fields with the wildcard at those positions of `mask`, in canonical form
@@ -214,7 +217,7 @@ impl Resource {
         out.extend_from_slice(self.prefix(0));
         let mut rest = self.fields().rest;
         for position in 0..depth {
-            let after = take_field(rest).expect("canonical: as many fields as counted").1;
+            let after = skip_field(rest).expect("as many fields as counted").1;
             if mask & 1 << position == 0 {
                 out.extend_from_slice(&rest[..rest.len() - after.len()]);
             } else {
@@ -289,6 +292,19 @@ fn take_text(bytes: &[u8]) -> Option<(&str, &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<2>()?;
     let (text, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*length)))?;
     Some((std::str::from_utf8(text).ok()?, rest))
+}
+
+/// The tag of the first of the fields of a resource, and what is behind that field; `None` behind the last. What a
+/// text says is not looked at.
+fn skip_field(fields: &[u8]) -> Option<(u8, &[u8])> {
+    let (&tag, rest) = fields.split_first()?;
+    let length = match (tag, rest) {
+        (TEXT_TAG | NUMBER_TAG, [low, high, ..]) => {
+            2 + usize::from(u16::from_le_bytes([*low, *high]))
+        }
+        _ => 0,
+    };
+    Some((tag, &rest[length..]))
 }
 
 fn take_field(bytes: &[u8]) -> Option<(Field<'_>, &[u8])> {

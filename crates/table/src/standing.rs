@@ -119,7 +119,7 @@ impl Table {
         for at in table.waiters() {
             match table.board.parking(at) {
                 Some(blocker) => table.board.park(at, blocker),
-                None => drop(table.board.loose.insert((table.board.requests[at].seq, at))),
+                None => table.board.loose.insert((table.board.requests[at].seq, at)),
             }
         }
         table.fault_in_holders().map_or(Ok(table), |fault| Err(CodecError::Bad(fault)))

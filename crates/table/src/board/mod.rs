@@ -10,6 +10,7 @@ pub(crate) mod ahead;
 pub(crate) mod arrivals;
 pub(crate) mod deadlines;
 pub(crate) mod ended;
+mod few;
 pub(crate) mod hash;
 mod ids;
 mod lists;
@@ -18,7 +19,7 @@ pub(crate) mod parties;
 pub(crate) mod resources;
 pub(crate) mod slab;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
@@ -26,6 +27,7 @@ use hashbrown::HashTable;
 use crate::{Extra, Mode, RequestId, Text};
 use deadlines::Deadlines;
 use ended::{EndedId, Memory};
+use few::Few;
 use hash::KeyHash;
 use parties::Parties;
 use resources::Resources;
@@ -189,9 +191,9 @@ pub(crate) struct Board {
     ids: HashTable<u32>,
     pub(crate) aliases: HashMap<Box<str>, u32, FixedState>,
     /// Who is parked on a request, by seq.
-    parked: HashMap<u32, BTreeSet<(u64, u32)>, FixedState>,
+    parked: HashMap<u32, Few, FixedState>,
     /// Waiters whose blocker has gone: to be looked at before the step ends.
-    pub(crate) loose: BTreeSet<(u64, u32)>,
+    pub(crate) loose: Few,
     arrivals: arrivals::Arrivals,
     /// How many requests wait.
     pub(crate) waiting: u32,
@@ -214,7 +216,7 @@ impl Board {
             ids: HashTable::new(),
             aliases: HashMap::with_hasher(hash.state()),
             parked: HashMap::with_hasher(hash.state()),
-            loose: BTreeSet::new(),
+            loose: Few::default(),
             arrivals: arrivals::Arrivals { first: NONE, last: NONE, anchors: BTreeMap::new() },
             waiting: 0,
             behind_waiters: 0,
@@ -424,7 +426,7 @@ impl Board {
         if waiting && by == 1 {
             node.waiting.insert(place);
         } else if waiting {
-            node.waiting.remove(&place);
+            node.waiting.remove(place);
         }
     }
 }

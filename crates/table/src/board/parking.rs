@@ -27,9 +27,9 @@ impl Board {
         if self.requests[at].waiting() {
             self.behind_waiters -= parked.len() as u32;
         }
-        for (seq, waiter) in parked {
-            self.requests[waiter].wait_mut().parked_on = NONE;
-            self.loose.insert((seq, waiter));
+        for place in parked.iter() {
+            self.requests[place.1].wait_mut().parked_on = NONE;
+            self.loose.insert(*place);
         }
     }
 
@@ -37,12 +37,12 @@ impl Board {
         let seq = self.requests[at].seq;
         let on = std::mem::replace(&mut self.requests[at].wait_mut().parked_on, NONE);
         if on == NONE {
-            self.loose.remove(&(seq, at));
+            self.loose.remove((seq, at));
             return;
         }
         self.behind_waiters -= u32::from(self.requests[on].waiting());
         let parked = self.parked.get_mut(&on).expect("parked on it");
-        parked.remove(&(seq, at));
+        parked.remove((seq, at));
         if parked.is_empty() {
             self.parked.remove(&on);
             self.requests[on].has_parked = false;

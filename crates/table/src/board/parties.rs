@@ -1,10 +1,9 @@
 //! Who asks: each distinct party and each distinct explicit owner kept once, with what is known of
 //! all its requests together. Both vanish with their last request.
 
-use std::collections::BTreeSet;
-
 use hashbrown::HashTable;
 
+use super::few::Few;
 use super::hash::KeyHash;
 use super::slab::{NONE, Slab};
 use crate::{Party, Text};
@@ -30,7 +29,7 @@ pub(crate) struct OwnerNode {
     /// waits for itself.
     pub(crate) detecting: u32,
     /// Its waiting requests, by seq.
-    pub(crate) waiting: BTreeSet<(u64, u32)>,
+    pub(crate) waiting: Few,
 }
 
 /// What is known of a party: its slot and that of its explicit owner, or [`NONE`].
@@ -158,7 +157,7 @@ impl Parties {
             requests: 0,
             held_e: 0,
             detecting: 0,
-            waiting: BTreeSet::new(),
+            waiting: Few::default(),
         });
         let (owners, hasher) = (&self.owners, &self.hash);
         self.owner_index.insert_unique(hash, at, |at| hasher.of(owners[*at].name.as_bytes()));

@@ -83,7 +83,7 @@ impl Table {
         if ask.wait_ms == 0 {
             return Decision::Refuse(Reply::Busy(blocker));
         }
-        if let Err(error) = self.admit_wait(ask) {
+        if let Err(error) = self.admit_wait(ask, spot) {
             return Decision::Refuse(Reply::Error(error));
         }
         if ask.detect

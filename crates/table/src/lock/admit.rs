@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::board::resources::Spot;
 use crate::board::slab::NONE;
 use crate::error::{Error, What};
 use crate::{Acquire, Field, Mode, Part, RequestId, Resource, Table, rules};
@@ -88,11 +89,15 @@ impl Table {
         })
     }
 
-    /// Whether one more may wait on each of its resources.
-    pub(crate) fn admit_wait(&self, ask: &Acquire) -> Result<(), Error> {
+    /// Whether one more may wait on each of its resources; `spot` is that of its only one, if that is plain.
+    pub(crate) fn admit_wait(&self, ask: &Acquire, spot: Option<Spot>) -> Result<(), Error> {
         let full = |part: &Part| {
-            let crowd = self.board.resources.find(part.resource.as_bytes());
-            let crowd = crowd.map_or(NONE, |at| self.board.resources.get(at).crowd);
+            let resources = &self.board.resources;
+            let at = match spot {
+                Some(Spot::Taken(at)) => Some(at),
+                _ => resources.find(part.resource.as_bytes()),
+            };
+            let crowd = at.map_or(NONE, |at| resources.get(at).crowd);
             let len = if crowd == NONE { 0 } else { self.board.crowds[crowd].len };
             u64::from(len) >= self.settings.waiters
         };

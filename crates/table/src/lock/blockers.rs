@@ -131,10 +131,14 @@ impl Board {
     pub(crate) fn describe(&self, asker: Asker<'_>, blocker: u32, now: u64) -> Blocker {
         let request = &self.requests[blocker];
         let party = self.parties.party(request.party);
+        let mode = match self.part_at(blocker, 1) {
+            None => Some(self.parts[request.part].mode),
+            Some(_) => self.conflicting_mode(asker, blocker),
+        };
         Blocker {
             owner: party.owner.clone(),
             explicit: party.explicit,
-            mode: self.conflicting_mode(asker, blocker).expect("a blocker conflicts"),
+            mode: mode.expect("a blocker conflicts"),
             state: if request.waiting() { State::Waiting } else { State::Held },
             token: request.token,
             held_ms: now - request.since,
@@ -236,8 +240,11 @@ impl Board {
     /// A request in the queue that blocks the asker: the last before it, or what that one waits
     /// for, or failing both the latest that does.
     fn late_in_crowd(&self, at: u32, mode: Mode, resource: u32) -> Option<u32> {
-        let asker = Asker::live(self, at);
         let head = self.crowds[self.resources.get(resource).crowd].head;
+        if self.parts[head].request == at {
+            return None; // nobody there came before it
+        }
+        let asker = Asker::live(self, at);
         let own = self.parts_of(at).find(|part| self.parts[*part].resource == resource);
         let last = self.list_back(head, NONE).next().expect("a queue is not empty");
         if own.is_none() && self.seq_of(last) > asker.seq {
