@@ -6,17 +6,21 @@ use std::collections::HashMap as Map;
 use foldhash::fast::FixedState;
 use keylatch_table::{Event, RequestId, TaskEvent};
 use rand::RngCore;
+use smallvec::SmallVec;
 
 use crate::connection::ConnectionId;
 
 /// With the hash of the table, which is quick; clients choose ids, so nobody must know its seed.
 type HashMap<K, V> = Map<K, V, FixedState>;
 
+/// Nearly always one.
+pub(crate) type Waiters = SmallVec<[Waiter; 1]>;
+
 pub(crate) struct Outbox {
     /// Who waits for the outcome of a request. Of two connections on one id both are told.
-    waiting: HashMap<RequestId, Vec<Waiter>>,
+    waiting: HashMap<RequestId, Waiters>,
     /// The same, of claims, whose ids are of their own kind.
-    claiming: HashMap<RequestId, Vec<Waiter>>,
+    claiming: HashMap<RequestId, Waiters>,
     /// Who is told when a held request is lost.
     held: HashMap<RequestId, ConnectionId>,
     /// Who listens to all events.
@@ -40,7 +44,7 @@ pub(crate) struct Waiter {
 /// Those an event concerns.
 pub(crate) enum Concerned {
     /// They waited, and this is the outcome.
-    Waiters(Vec<Waiter>),
+    Waiters(Waiters),
     /// It held, and does no longer.
     Holder(ConnectionId),
     Nobody,
@@ -76,7 +80,7 @@ impl Default for Outbox {
 }
 
 impl Outbox {
-    fn of(&mut self, wanted: Wanted) -> &mut HashMap<RequestId, Vec<Waiter>> {
+    fn of(&mut self, wanted: Wanted) -> &mut HashMap<RequestId, Waiters> {
         match wanted {
             Wanted::Locks => &mut self.waiting,
             Wanted::Task => &mut self.claiming,
@@ -182,7 +186,7 @@ mod tests {
         outbox.wait(Wanted::Task, &id, waiter(2));
         let event = Event::Task(TaskEvent::TimedOut(id.clone(), "pool".into()));
         let Concerned::Waiters(told) = outbox.concerned(&event) else { panic!("somebody waits") };
-        assert_eq!(told, [waiter(2)]);
+        assert_eq!(told.as_slice(), [waiter(2)]);
         assert!(matches!(outbox.concerned(&event), Concerned::Nobody));
         assert_eq!(outbox.leave(connection(1), vec![(Wanted::Locks, id.clone())], []), [id]);
     }
