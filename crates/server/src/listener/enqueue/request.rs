@@ -22,7 +22,7 @@ use std::fmt;
 use keylatch_table::{ANY, ResourceError};
 use keylatch_table::{Acquire, Extra, Field, LocksQuery, Mode, Part, Party, RequestId, Resource};
 
-use members::Inside;
+use members::Walk;
 
 /// The canonical text of a number in a field: the same on every port that takes JSON.
 pub(crate) use number::js_text as js_number;
@@ -164,29 +164,51 @@ fn from_json(json: &str) -> Request {
     read(json).unwrap_or_else(|refusal| Request::Bad(refusal.to_string()))
 }
 
-/// The members of an object that have these names, as they are written. The others (the client's `reqUUID`, say)
-/// are ignored.
-fn members<'a, const COUNT: usize>(
-    json: &'a str,
+/// What an object says of these names, as it is written. Other members (the client's `reqUUID`, say) are ignored.
+struct Members<'a, const COUNT: usize> {
     names: [&'static str; COUNT],
-) -> Result<[Option<&'a str>; COUNT], Refusal> {
-    let mut found = [None; COUNT];
-    let mut inside = Inside::of(json);
-    while let Some((name, value)) = inside.member() {
-        let name = members::text(name)?;
-        let Some(at) = names.iter().position(|known| *known == name) else { continue };
-        if found[at].replace(value).is_some() {
-            return Err(Refusal::Twice(names[at]));
-        }
-    }
-    Ok(found)
+    found: [Option<&'a str>; COUNT],
 }
 
+impl<'a, const COUNT: usize> Members<'a, COUNT> {
+    fn new(names: [&'static str; COUNT]) -> Members<'a, COUNT> {
+        Members { names, found: [None; COUNT] }
+    }
+
+    fn add(&mut self, name: &str, value: Option<&'a str>) -> Result<(), Refusal> {
+        let Some(at) = self.names.iter().position(|known| *known == name) else { return Ok(()) };
+        if self.found[at].is_some() {
+            return Err(Refusal::Twice(self.names[at]));
+        }
+        self.found[at] = value;
+        Ok(())
+    }
+}
+
+/// The members of `eleLock`, in the order of [`LOCK`].
+type LockMembers<'a> = [Option<&'a str>; 7];
+
+const LOCK: [&str; 7] = ["name", "argument", "mode", "owner", "waitTime", "timeout", "uuid"];
+
 fn read(json: &str) -> Result<Request, Refusal> {
-    let [op, lock, uuid, name, owner] =
-        members(json, ["OP", "eleLock", "lockUUID", "lockName", "lockOwner"])?;
+    let mut walk = Walk::new(json);
+    walk.goes_into('{');
+    let mut members = Members::new(["OP", "lockUUID", "lockName", "lockOwner"]);
+    let mut lock = None;
+    while let Some(name) = walk.next() {
+        let name = members::text(name)?;
+        if name != "eleLock" {
+            members.add(&name, walk.next())?;
+        } else if lock.replace(walk_lock(&mut walk)).is_some() {
+            return Err(Refusal::Twice("eleLock"));
+        }
+    }
+    let [op, uuid, name, owner] = members.found;
     match &*identifier("OP", op)? {
-        "1" => Ok(Request::Lock(read_lock(lock)?)),
+        "1" => {
+            let lock = lock.unwrap_or(Err(Refusal::Missing("eleLock")));
+            Ok(Request::Lock(read_lock(lock?)?))
+        }
         "2" => Ok(Request::Unlock(identifier("lockUUID", uuid)?.into_owned())),
         "3" => Ok(Request::Promote(identifier("lockUUID", uuid)?.into_owned())),
         "4" => Ok(Request::List(Filter {
@@ -197,13 +219,32 @@ fn read(json: &str) -> Result<Request, Refusal> {
     }
 }
 
-fn read_lock(json: Option<&str>) -> Result<Lock, Refusal> {
-    let json = json.filter(|json| *json != "null").ok_or(Refusal::Missing("eleLock"))?;
-    if !json.starts_with('{') {
+/// Walks through `eleLock`. What is wrong with it matters only if a lock is asked for.
+fn walk_lock<'a>(walk: &mut Walk<'a>) -> Result<LockMembers<'a>, Refusal> {
+    let before = *walk;
+    let lock = walk_members(walk);
+    if lock.is_err() {
+        *walk = before;
+        if walk.next() == Some("null") {
+            return Err(Refusal::Missing("eleLock"));
+        }
+    }
+    lock
+}
+
+fn walk_members<'a>(walk: &mut Walk<'a>) -> Result<LockMembers<'a>, Refusal> {
+    if !walk.goes_into('{') {
         return Err(Refusal::Wrong { member: "eleLock", wanted: "an object" });
     }
-    let [name, argument, mode, owner, wait, timeout, uuid] =
-        members(json, ["name", "argument", "mode", "owner", "waitTime", "timeout", "uuid"])?;
+    let mut members = Members::new(LOCK);
+    while let Some(name) = walk.next() {
+        members.add(&members::text(name)?, walk.next())?;
+    }
+    Ok(members.found)
+}
+
+fn read_lock(members: LockMembers<'_>) -> Result<Lock, Refusal> {
+    let [name, argument, mode, owner, wait, timeout, uuid] = members;
     let items = read_items(argument)?;
     let name = match Value::read(name)? {
         Value::Missing => return Err(Refusal::Missing("name")),
@@ -245,10 +286,12 @@ impl Item<'_> {
 }
 
 fn read_items(json: Option<&str>) -> Result<Vec<Item<'_>>, Refusal> {
-    let json = json.filter(|json| json.starts_with('[')).ok_or(Refusal::ArgumentNotArray)?;
-    let mut inside = Inside::of(json);
+    let mut walk = Walk::new(json.unwrap_or_default());
+    if !walk.goes_into('[') {
+        return Err(Refusal::ArgumentNotArray);
+    }
     let mut items = Vec::new();
-    while let Some(item) = inside.value() {
+    while let Some(item) = walk.next() {
         if items.len() == Resource::FIELDS {
             return Err(Refusal::Resource(ResourceError::TooManyFields));
         }
@@ -283,8 +326,13 @@ impl<'a> Value<'a> {
             Some(b'f') => Value::Bool(false),
             Some(b'"') => Value::Text(members::text(text)?),
             Some(b'{' | b'[') => Value::Nested,
-            // Mostly: no wait, no time-out of its own.
-            Some(b'0') if text.len() == 1 => Value::Number(0.0),
+            // Nearly all are short whole numbers.
+            Some(b'0'..=b'9')
+                if text.len() <= 9
+                    && let Ok(whole) = text.parse::<u32>() =>
+            {
+                Value::Number(f64::from(whole))
+            }
             _ => Value::Number(text.parse().expect("the scan saw a number here")),
         })
     }

@@ -1,58 +1,77 @@
-//! Members of an object and items of an array, as the text they are. The scan has seen that it is JSON, so it
-//! is cut here and not judged again: each byte once more, and nothing is copied.
+//! A walk through objects and arrays, of which names and values come out as the text they are. The scan has seen that
+//! it is JSON, so it is cut here and not judged again: each byte once more, and nothing is copied.
 
 use std::borrow::Cow;
 
-/// Walks through the inside of an object or array.
-pub(super) struct Inside<'a> {
+/// How far the walk has come.
+#[derive(Clone, Copy)]
+pub(super) struct Walk<'a> {
     rest: &'a str,
 }
 
-impl<'a> Inside<'a> {
-    /// Of a whole object or array, without white space around it.
-    pub(super) fn of(json: &'a str) -> Inside<'a> {
-        Inside { rest: &json[1..json.len() - 1] }
+impl<'a> Walk<'a> {
+    /// Before a whole value.
+    pub(super) fn new(json: &'a str) -> Walk<'a> {
+        Walk { rest: json }
     }
 
-    /// The next member: its name with the quotes, and its value.
-    pub(super) fn member(&mut self) -> Option<(&'a str, &'a str)> {
-        Some((self.value()?, self.value()?))
+    /// Goes into the next value, if that is what this bracket opens: its names, values and items come next.
+    pub(super) fn goes_into(&mut self, bracket: char) -> bool {
+        self.skip_between();
+        let inside = self.rest.strip_prefix(bracket);
+        self.rest = inside.unwrap_or(self.rest);
+        inside.is_some()
     }
 
-    /// The next value, a name among them.
-    pub(super) fn value(&mut self) -> Option<&'a str> {
-        let between = |byte: u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | b',' | b':');
+    /// The next name, value or item, whole, with the quotes of a string; `None` where the object or array ends, and the walk is
+    /// behind that then.
+    pub(super) fn next(&mut self) -> Option<&'a str> {
+        self.skip_between();
         let bytes = self.rest.as_bytes();
-        let start = bytes.iter().position(|byte| !between(*byte))?;
-        let bytes = &bytes[start..];
-        let end = match bytes[0] {
+        let end = match bytes.first()? {
             b'"' => text_end(bytes),
             b'{' | b'[' => nested_end(bytes),
-            _ => bytes.iter().position(|byte| between(*byte)).unwrap_or(bytes.len()),
+            b'}' | b']' => {
+                self.rest = &self.rest[1..];
+                return None;
+            }
+            _ => bytes.iter().position(|byte| !is_bare(*byte)).unwrap_or(bytes.len()),
         };
-        let (value, rest) = self.rest[start..].split_at(end);
+        let (value, rest) = self.rest.split_at(end);
         self.rest = rest;
         Some(value)
+    }
+
+    fn skip_between(&mut self) {
+        let between = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | b',' | b':');
+        let start = self.rest.as_bytes().iter().position(|byte| !between(byte));
+        self.rest = &self.rest[start.unwrap_or(self.rest.len())..];
     }
 }
 
 /// What a string, with its quotes, says.
 pub(super) fn text(raw: &str) -> Result<Cow<'_, str>, serde_json::Error> {
     let inside = &raw[1..raw.len() - 1];
-    if inside.as_bytes().contains(&b'\\') {
+    if inside.bytes().any(|byte| byte == b'\\') {
         return serde_json::from_str(raw).map(Cow::Owned);
     }
     Ok(Cow::Borrowed(inside))
+}
+
+/// Of a number, `null`, `true` or `false`.
+fn is_bare(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.')
 }
 
 /// Where the string that begins here ends.
 fn text_end(bytes: &[u8]) -> usize {
     let mut at = 1;
     loop {
+        let rest = &bytes[at..];
+        at += rest.iter().position(|byte| matches!(byte, b'"' | b'\\')).unwrap_or(rest.len());
         match bytes[at] {
             b'"' => return at + 1,
-            b'\\' => at += 2,
-            _ => at += 1,
+            _ => at += 2,
         }
     }
 }
@@ -117,32 +136,51 @@ mod tests {
     }
 
     fn put_together(json: &str) -> Value {
-        let mut inside = Inside { rest: json.get(1..json.len() - 1).unwrap_or_default() };
-        match json.as_bytes()[0] {
-            b'[' => std::iter::from_fn(|| inside.value()).map(put_together).collect(),
-            b'{' => std::iter::from_fn(|| inside.member())
+        let mut walk = Walk::new(json);
+        if walk.goes_into('[') {
+            return std::iter::from_fn(|| walk.next()).map(put_together).collect();
+        }
+        if walk.goes_into('{') {
+            let member = || Some((walk.next()?, walk.next()?));
+            return std::iter::from_fn(member)
                 .map(|(name, value)| (text(name).unwrap().into_owned(), put_together(value)))
                 .collect::<Map<_, _>>()
-                .into(),
-            b'"' => Value::String(text(json).unwrap().into_owned()),
-            _ => serde_json::from_str(json).unwrap(),
+                .into();
+        }
+        let value = walk.next().unwrap();
+        match value.as_bytes()[0] {
+            b'"' => Value::String(text(value).unwrap().into_owned()),
+            _ => serde_json::from_str(value).unwrap(),
         }
     }
 
     #[test]
-    fn members_are_cut_where_they_end() {
+    fn names_and_values_are_cut_where_they_end() {
         let json = r#"{ "a" : 1.5e3,"b\"{":[1,{"x":"]\\"},[]] , "":null,"c":"\u0041\n,:" }"#;
-        let mut inside = Inside::of(json);
-        let members: Vec<_> = std::iter::from_fn(|| inside.member()).collect();
-        let wanted = [
-            (r#""a""#, "1.5e3"),
-            (r#""b\"{""#, r#"[1,{"x":"]\\"},[]]"#),
-            (r#""""#, "null"),
-            (r#""c""#, r#""\u0041\n,:""#),
+        let mut walk = Walk::new(json);
+        assert!(!walk.goes_into('[') && walk.goes_into('{'));
+        let parts = [
+            r#""a""#,
+            "1.5e3",
+            r#""b\"{""#,
+            r#"[1,{"x":"]\\"},[]]"#,
+            r#""""#,
+            "null",
+            r#""c""#,
+            r#""\u0041\n,:""#,
         ];
-        assert_eq!(members, wanted);
-        let mut inside = Inside::of("[ ]");
-        assert_eq!(inside.value(), None);
+        assert!(std::iter::from_fn(|| walk.next()).eq(parts));
+        assert_eq!(walk.rest, "", "it is behind the end");
+    }
+
+    #[test]
+    fn one_can_go_into_a_value_and_on_behind_it() {
+        let mut walk = Walk::new(r#"{"a":{"b":[ ],"c":-1},"d":[true]}"#);
+        assert!(walk.goes_into('{') && walk.next() == Some(r#""a""#) && walk.goes_into('{'));
+        assert_eq!([walk.next(), walk.next()], [Some(r#""b""#), Some("[ ]")]);
+        assert_eq!([walk.next(), walk.next()], [Some(r#""c""#), Some("-1")]);
+        assert_eq!([walk.next(), walk.next()], [None, Some(r#""d""#)]);
+        assert_eq!([walk.next(), walk.next()], [Some("[true]"), None]);
     }
 
     #[test]

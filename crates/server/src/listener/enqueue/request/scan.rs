@@ -87,6 +87,11 @@ impl Part {
         matches!(self, Part::Zero | Part::Whole | Part::Fraction | Part::Exponent)
     }
 
+    /// Whether the number is whole, and `byte` is no part of it.
+    fn ends_before(self, byte: u8) -> bool {
+        self.may_be_last() && self.then(byte).is_none()
+    }
+
     /// The part that `byte` belongs to, if the number goes on with it.
     fn then(self, byte: u8) -> Option<Part> {
         match (self, byte) {
@@ -132,29 +137,24 @@ impl Scan {
         if self.state != State::Text {
             return 0;
         }
-        let plain = |byte: &&u8| **byte >= 0x20 && **byte != b'"' && **byte != b'\\';
-        let room = most.saturating_sub(self.length + 1);
-        let count = bytes.iter().take(room).take_while(plain).count();
+        let bytes = &bytes[..bytes.len().min(most.saturating_sub(self.length + 1))];
+        let ends = |byte: &u8| *byte < 0x20 || *byte == b'"' || *byte == b'\\';
+        let count = bytes.iter().position(ends).unwrap_or(bytes.len());
         self.length += count;
         count
     }
 
     /// Takes the next byte. After [`Step::NotJson`] and [`Step::TooDeep`] there is no next one.
     pub(super) fn feed(&mut self, byte: u8) -> Step {
-        if let State::Number(part) = self.state
-            && self.depth == 0
-            && part.may_be_last()
-            && part.then(byte).is_none()
-        {
-            self.state = State::Between;
-            self.length = 0;
-            if byte.is_ascii_digit() {
-                return Step::NotJson; // `01`
-            }
-        }
         self.length += 1;
         match self.state {
             State::Text => self.text(byte),
+            State::Number(part) if self.depth == 0 && part.ends_before(byte) => {
+                self.state = State::Between;
+                self.length = 0;
+                // `01` is no number.
+                if byte.is_ascii_digit() { Step::NotJson } else { self.feed(byte) }
+            }
             State::Number(part) => self.number(part, byte),
             State::Between if is_space(byte) => {
                 self.length = 0;
@@ -275,5 +275,5 @@ impl Scan {
 }
 
 fn is_space(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
+    byte <= b' ' && matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }

@@ -120,6 +120,16 @@ fn a_member_given_twice_is_refused() {
 }
 
 #[test]
+fn what_is_wrong_with_a_lock_matters_only_if_one_is_asked_for() {
+    for lock in [r#"{"name":"a","name":"b","x":[{}]}"#, r#"{"\ud800":1}"#, "[1,{}]", "7", "null"] {
+        let json = format!(r#"{{"eleLock":{lock},"OP":"2","lockUUID":"7"}}"#);
+        assert_eq!(one(&json), Request::Unlock("7".into()), "{lock}");
+    }
+    assert_eq!(bad(r#"{"OP":"2","eleLock":null,"eleLock":{}}"#), "eleLock is given twice!");
+    assert_eq!(bad(r#"{"OP":"2","lockUUID":null,"lockUUID":"7"}"#), "lockUUID is given twice!");
+}
+
+#[test]
 fn an_op_may_be_a_string_or_a_number() {
     for op in [r#""4""#, "4", "4.0", "0.4e1", r#""\u0034""#] {
         assert_eq!(one(&format!(r#"{{"OP":{op}}}"#)), no_filter(), "{op}");
