@@ -18,7 +18,7 @@ use crate::time;
 pub(crate) struct Wanted {
     /// What to lock, such as backup or user:42.
     key: String,
-    /// A field of a composite key; several in their order. `@` is the wildcard.
+    /// A field of a composite key; several in their order. `@` is the wildcard, `\@` the letter.
     #[arg(long, value_name = "FIELD", allow_hyphen_values = true)]
     arg: Vec<String>,
     /// S shared, X exclusive, E exclusive but cumulative for one owner, O optimistic. [default: X]
@@ -62,14 +62,18 @@ fn mode(text: &str) -> Result<Mode, String> {
     word.ok_or_else(|| format!("'{text}' is none of S, E, X and O"))
 }
 
+/// A field as it is written, as in the protocol; but what needs no escape to be understood need not have one.
+fn field(text: &str) -> Field<'_> {
+    match text.as_bytes() {
+        b"@" => Field::Any,
+        [b'\\', b'@' | b'\\', ..] => Field::Text(&text[1..]),
+        _ => Field::Text(text),
+    }
+}
+
 impl Wanted {
     pub(crate) fn resource(&self) -> Result<Resource, ResourceError> {
-        // As in the protocol: what begins with a backslash is meant without it.
-        let field = |text| match text {
-            "@" => Field::Any,
-            text => Field::Text(text.strip_prefix('\\').unwrap_or(text)),
-        };
-        let fields: Vec<Field<'_>> = self.arg.iter().map(|text| field(text.as_str())).collect();
+        let fields: Vec<Field<'_>> = self.arg.iter().map(|text| field(text)).collect();
         Resource::new(&self.key, &fields)
     }
 

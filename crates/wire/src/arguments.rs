@@ -10,7 +10,12 @@ pub(crate) struct Words<'b> {
     at: usize,
     /// How the command is written, for errors.
     usage: &'static str,
+    /// The first options that were given; no command has more.
+    given: [&'b [u8]; MOST_OPTIONS],
+    count: usize,
 }
+
+const MOST_OPTIONS: usize = 8;
 
 impl<'b> Words<'b> {
     pub(crate) fn new(
@@ -19,7 +24,7 @@ impl<'b> Words<'b> {
         at: usize,
         usage: &'static str,
     ) -> Words<'b> {
-        Words { buffer, arguments, at, usage }
+        Words { buffer, arguments, at, usage, given: [&[]; MOST_OPTIONS], count: 0 }
     }
 
     pub(crate) fn left(&self) -> usize {
@@ -48,7 +53,27 @@ impl<'b> Words<'b> {
 
     #[cold]
     fn missing(&self, what: &str) -> WordError {
-        self.syntax(&format!("{what} is missing"))
+        // An option is said in capitals.
+        let named =
+            if what.bytes().all(|byte| byte.is_ascii_uppercase()) { "what follows " } else { "" };
+        self.syntax(&format!("{named}{what} is missing"))
+    }
+
+    /// To be asked for each option: which of two would count?
+    pub(crate) fn once(&mut self, option: &'b [u8]) -> Result<(), WordError> {
+        if self.given[..self.count].iter().any(|other| other.eq_ignore_ascii_case(option)) {
+            return Err(self.twice(option));
+        }
+        if let Some(place) = self.given.get_mut(self.count) {
+            *place = option;
+            self.count += 1;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    pub(crate) fn twice(&self, option: &[u8]) -> WordError {
+        self.syntax(&format!("{} is given twice", String::from_utf8_lossy(option)))
     }
 
     pub(crate) fn text(&mut self, what: &str) -> Result<&'b str, WordError> {
@@ -61,7 +86,7 @@ impl<'b> Words<'b> {
         let bytes = self.bytes(what)?;
         parse_number(bytes).ok_or_else(|| {
             let got = String::from_utf8_lossy(bytes);
-            let text = format!("{what} must be a whole number from 0 to {}, not '{got}'", u64::MAX);
+            let text = format!("{what} must be a whole number, 0 or more, not '{got}'");
             WordError::new("BADARG", text)
         })
     }

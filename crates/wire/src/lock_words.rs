@@ -60,13 +60,15 @@ pub(crate) fn read_lock(words: &mut Words<'_>) -> Result<Lock, WordError> {
     let mut lock = Lock::new(first.resource);
     lock.part.mode = first.mode;
     while let Some(word) = option {
-        match Capitals::of(word).as_bytes() {
-            b"AND" => {
-                let (part, next) = read_part(words)?;
-                lock.also.push(part);
-                option = next;
-                continue;
-            }
+        let capitals = Capitals::of(word);
+        if capitals.as_bytes() == b"AND" {
+            let (part, next) = read_part(words)?;
+            lock.also.push(part);
+            option = next;
+            continue;
+        }
+        words.once(word)?;
+        match capitals.as_bytes() {
             b"OWNER" => lock.owner = Some(words.text("OWNER")?.into()),
             b"LEASE" => lock.lease_ms = words.number("LEASE")?,
             b"WAIT" => lock.wait_ms = words.number("WAIT")?,
@@ -88,19 +90,20 @@ pub(crate) fn read_lock(words: &mut Words<'_>) -> Result<Lock, WordError> {
 /// A resource with its mode, and the word behind it.
 fn read_part<'b>(words: &mut Words<'b>) -> Result<(Part, Option<&'b [u8]>), WordError> {
     let name = words.text("the name")?;
-    let mut mode = Mode::default();
+    let (mut mode, mut has_arg) = (None, false);
     let mut fields: Vec<String> = Vec::new();
     let mut wild: Vec<bool> = Vec::new();
     let mut option = words.next();
     while let Some(word) = option {
         match Capitals::of(word).as_bytes() {
+            b"ARG" if has_arg => return Err(words.twice(word)),
+            b"MODE" if mode.is_some() => return Err(words.twice(word)),
             b"ARG" => {
+                has_arg = true;
                 let count = words.number("the number of fields")?;
                 if count as usize > words.left() {
                     return Err(words.syntax(&format!("ARG {count} needs {count} fields")));
                 }
-                fields.clear();
-                wild.clear();
                 for _ in 0..count {
                     let (field, any) = read_field(words.text("a field")?)?;
                     fields.push(field);
@@ -109,8 +112,8 @@ fn read_part<'b>(words: &mut Words<'b>) -> Result<(Part, Option<&'b [u8]>), Word
             }
             b"MODE" => {
                 let letter = words.text("MODE")?;
-                mode = Mode::from_letter(letter)
-                    .ok_or_else(|| words.syntax(&format!("'{letter}' is not a mode")))?;
+                let wrong = || words.syntax(&format!("'{letter}' is not a mode"));
+                mode = Some(Mode::from_letter(letter).ok_or_else(wrong)?);
             }
             _ => break,
         }
@@ -120,22 +123,25 @@ fn read_part<'b>(words: &mut Words<'b>) -> Result<(Part, Option<&'b [u8]>), Word
         .map(|(text, any)| if *any { Field::Any } else { Field::Text(text) })
         .collect();
     let resource = Resource::new(name, &fields).map_err(bad_resource)?;
-    Ok((Part::new(resource, mode), option))
+    Ok((Part::new(resource, mode.unwrap_or_default()), option))
 }
 
 pub(crate) fn bad_resource(error: ResourceError) -> WordError {
     WordError::new("BADARG", error.to_string())
 }
 
-/// A field as it is written: a bare `@` is the wildcard, and a `\` in front makes the rest literal.
+/// A field as it is written: a bare `@` is the wildcard, and what begins with `@` or `\` has one `\` before it.
 fn read_field(text: &str) -> Result<(String, bool), WordError> {
     match text.as_bytes() {
         b"@" => Ok((String::new(), true)),
-        [b'\\', ..] => Ok((text[1..].into(), false)),
-        [b'@', ..] => Err(WordError::new(
-            "BADARG",
-            format!("a field that begins with @ is written \\{text}; a bare @ is the wildcard"),
-        )),
+        [b'\\', b'@' | b'\\', ..] => Ok((text[1..].into(), false)),
+        [first @ (b'@' | b'\\'), ..] => {
+            let first = char::from(*first);
+            let text = format!(
+                "a field that begins with {first} is written \\{text}; a bare @ is the wildcard"
+            );
+            Err(WordError::new("BADARG", text))
+        }
         _ => Ok((text.into(), false)),
     }
 }

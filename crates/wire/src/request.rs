@@ -125,7 +125,7 @@ impl Request {
             b"RENEW" => read_renew(words("RENEW id [LEASE ms]"))?,
             b"REVOKE" => read_revoke(words("REVOKE token REASON text"))?,
             b"LOCKS" => {
-                let usage = "LOCKS [NAME n] [OWNER o] [WAITERS] [LIMIT n] [CURSOR seq]";
+                let usage = "LOCKS [NAME n] [OWNER o] [WAITERS] [LIMIT n] [CURSOR seq] [STALE]";
                 read_locks(words(usage))?
             }
             b"TASK" => Request::Task(task_words::read_task(buffer, arguments)?),
@@ -223,6 +223,7 @@ fn read_revoke(mut words: Words<'_>) -> Result<Request, WordError> {
 fn read_locks(mut words: Words<'_>) -> Result<Request, WordError> {
     let (mut query, mut stale) = (LocksQuery::default(), false);
     while let Some(word) = words.next() {
+        words.once(word)?;
         match Capitals::of(word).as_bytes() {
             b"NAME" => query.name = Some(words.text("NAME")?.into()),
             b"OWNER" => query.owner = Some(words.text("OWNER")?.into()),

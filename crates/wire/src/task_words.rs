@@ -135,6 +135,7 @@ fn read_create(mut words: Words<'_>) -> Result<TaskRequest, WordError> {
     let mut create = Create { key, body: None, priority: 0, delay_ms: 0, attempts: None };
     let (mut body, mut id) = (BodyWords::default(), None);
     while let Some(word) = words.next() {
+        words.once(word)?;
         match Capitals::of(word).as_bytes() {
             b"BODY" => body.bytes = Some(words.bytes("BODY")?.into()),
             b"JSON" => body.json = true,
@@ -162,6 +163,7 @@ fn read_claim(mut words: Words<'_>) -> Result<TaskRequest, WordError> {
     let mut claim = Claim { key: None, party, wait_ms: 0, lease_ms: LEASE_MS };
     let (mut id, mut asynchronous) = (None, false);
     while let Some(word) = words.next() {
+        words.once(word)?;
         match Capitals::of(word).as_bytes() {
             b"KEY" => claim.key = Some(words.text("KEY")?.into()),
             b"OWNER" => claim.party = Party::owner(words.text("OWNER")?),
@@ -195,6 +197,7 @@ fn read_update(mut words: Words<'_>) -> Result<TaskRequest, WordError> {
     let (pool, checked) = read_checked(&mut words)?;
     let (mut body, mut lease_ms, mut id) = (BodyWords::default(), None, None);
     while let Some(word) = words.next() {
+        words.once(word)?;
         match Capitals::of(word).as_bytes() {
             b"BODY" => body.bytes = Some(words.bytes("BODY")?.into()),
             b"JSON" => body.json = true,
@@ -228,6 +231,7 @@ fn read_back(mut words: Words<'_>) -> Result<TaskRequest, WordError> {
     let (pool, checked) = read_checked(&mut words)?;
     let (mut back, mut id) = (PutBack::default(), None);
     while let Some(word) = words.next() {
+        words.once(word)?;
         match Capitals::of(word).as_bytes() {
             b"DELAY" => back.delay_ms = words.number("DELAY")?,
             b"ERROR" => back.error = Some(words.text("ERROR")?.into()),
@@ -242,6 +246,7 @@ fn read_delete(mut words: Words<'_>) -> Result<TaskRequest, WordError> {
     let (pool, key) = read_key(&mut words)?;
     let (mut version, mut id) = (None, None);
     while let Some(word) = words.next() {
+        words.once(word)?;
         match Capitals::of(word).as_bytes() {
             b"VERSION" => version = Some(words.number("VERSION")?),
             b"ID" => id = Some(words.text("ID")?.into()),
@@ -255,6 +260,7 @@ fn read_retry(mut words: Words<'_>) -> Result<TaskRequest, WordError> {
     let pool = words.text("the pool")?.into();
     let (mut key, mut id) = (None, None);
     while let Some(word) = words.next() {
+        words.once(word)?;
         match Capitals::of(word).as_bytes() {
             b"KEY" => key = Some(words.text("KEY")?.into()),
             b"ID" => id = Some(words.text("ID")?.into()),
@@ -269,6 +275,7 @@ fn read_list(mut words: Words<'_>) -> Result<TaskRequest, WordError> {
     let mut query = TasksQuery { pool, state: None, prefix: None, limit: 0, cursor: 0 };
     let mut stale = false;
     while let Some(word) = words.next() {
+        words.once(word)?;
         match Capitals::of(word).as_bytes() {
             b"STATE" => {
                 let state = words.text("STATE")?;
