@@ -15,6 +15,29 @@ fn server() -> Running {
 }
 
 #[test]
+fn probes_are_answered_when_there_are_too_many_connections() {
+    let server = Running::with(|config| {
+        config.http = Some("127.0.0.1:0".parse().unwrap());
+        config.connections = 2;
+    });
+    let (mut a, mut b) = (server.client(), server.client());
+    assert_eq!((a.say("PING"), b.say("PING")), ("PONG".into(), "PONG".into()));
+    for path in ["/livez", "/readyz", "/metrics"] {
+        let answer = Http::to(&server).ask("GET", path, "");
+        assert_eq!((answer.status, answer.header("connection")), (200, Some("close")), "{path}");
+    }
+    let refused = Http::to(&server).ask("GET", "/v1/locks", "");
+    assert_eq!(refused.status, 503);
+    assert!(refused.body.contains("too many connections"), "{}", refused.body);
+    // Those who say nothing may take the room for probes, and no more than that.
+    let silent: Vec<TcpStream> =
+        (0..9).map(|_| TcpStream::connect(server.addresses.http.unwrap()).unwrap()).collect();
+    let mut told = String::new();
+    (&silent[8]).read_to_string(&mut told).unwrap();
+    assert!(told.starts_with("HTTP/1.1 503"), "{told}");
+}
+
+#[test]
 fn a_lock_is_taken_shown_renewed_promoted_and_released() {
     let server = server();
     let mut http = Http::to(&server);

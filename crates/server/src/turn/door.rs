@@ -9,8 +9,11 @@ use mio::{Interest, Token};
 
 use super::{FIRST_CONNECTION, Turns};
 use crate::connection::{Connection, ConnectionId};
-use crate::listener::{Speaks, resp};
+use crate::listener::{Speaks, http, resp};
 use crate::transport::{Shaken, Transport};
+
+/// Connections beyond the bound, for probes over HTTP.
+const FOR_PROBES: usize = 8;
 
 impl Turns {
     /// Takes everyone who waits at the door. False if some had to be left there: nobody says when
@@ -30,18 +33,20 @@ impl Turns {
         }
     }
 
-    fn welcome(&mut self, mut stream: TcpStream, address: SocketAddr, speaks: Speaks) {
+    fn welcome(&mut self, mut stream: TcpStream, address: SocketAddr, mut speaks: Speaks) {
         let certificates = match speaks {
             Speaks::Enqueue(_) => None,
             Speaks::Resp(_) | Speaks::Http(_) => self.certificates.as_ref(),
         };
-        if self.connections.len() >= self.config.connections {
+        let beyond = self.connections.len().checked_sub(self.config.connections);
+        if matches!(speaks, Speaks::Http(_)) && beyond.is_some_and(|beyond| beyond < FOR_PROBES) {
+            speaks = Speaks::Http(http::Session::for_a_probe());
+        } else if beyond.is_some() {
             if certificates.is_some() {
                 // It could not be read before a handshake, which is what there is no room for.
                 return;
             }
-            let text = "too many connections; close some or raise `connections`";
-            drop(io::Write::write(&mut stream, &speaks.error("LIMIT", text)));
+            drop(io::Write::write(&mut stream, &speaks.error("LIMIT", http::TOO_MANY)));
             return;
         }
         drop(stream.set_nodelay(true));

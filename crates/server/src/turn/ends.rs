@@ -103,7 +103,7 @@ impl Turns {
     fn answer_before_proxies_give_up(&mut self, now: Instant) {
         let most = self.config.http_answer;
         let long = |connection: &Connection| match &connection.speaks {
-            Speaks::Http(http::Session { waiting: Some(waiting) }) if connection.blocked => {
+            Speaks::Http(http::Session { waiting: Some(waiting), .. }) if connection.blocked => {
                 now.saturating_duration_since(waiting.since) >= most
             }
             _ => false,

@@ -32,11 +32,20 @@ use head::{Head, Method};
 pub(crate) use problem::Problem;
 pub(crate) use tasks::write_answers;
 
-/// One connection's state: the answer that it waits for.
+/// One connection's state.
 #[derive(Default)]
 pub(crate) struct Session {
+    /// The answer that it waits for.
     pub(crate) waiting: Option<Waiting>,
+    /// It is one too many, and let in for a probe only.
+    only_probes: bool,
 }
+
+/// What tells how the server is. A busy one is not a dead one, so these are answered beyond the bound on connections.
+const PROBES: [&str; 3] = ["/livez", "/readyz", "/metrics"];
+
+/// What is said to whoever is one too many.
+pub(crate) const TOO_MANY: &str = "too many connections; close some or raise `connections`";
 
 /// A lock or a task that is waited for.
 pub(crate) struct Waiting {
@@ -106,6 +115,11 @@ pub(crate) enum Kind {
 pub(crate) struct EventsFrom(pub(crate) Option<String>);
 
 impl Session {
+    /// Of a connection beyond the bound: one probe is answered.
+    pub(crate) fn for_a_probe() -> Session {
+        Session { waiting: None, only_probes: true }
+    }
+
     /// Reads the next request.
     pub(crate) fn read(
         &mut self,
@@ -133,7 +147,12 @@ impl Session {
         if input.len() < taken {
             return Read::Incomplete;
         }
-        let meta = Meta { close: head.close, bare: head.method == Method::Head };
+        let close = head.close || self.only_probes;
+        let meta = Meta { close, bare: head.method == Method::Head };
+        if self.only_probes && !PROBES.contains(&head.path.as_str()) {
+            changes.close = true;
+            return Read::Ask(taken, Ask::Say(unavailable("unavailable", TOO_MANY, meta)));
+        }
         // Each request says who it is; the one before it counts for nothing.
         context.log_in_silently();
         if let Some(token) = &head.bearer
