@@ -25,8 +25,8 @@ Examples:
 
 A configuration file is TOML, with the names of the flags (`resp = \"127.0.0.1:5625\"`) and, under
 [settings], the bounds of the table (`waiters = 10000`); under [log], the sizes of its files
-(`segment_bytes`, `reserve_bytes`, `snapshot_bytes`). Flags win over the environment
-(KEYLATCH_RESP, ..), which wins over the file.";
+(`segment_bytes`, `reserve_bytes`, `snapshot_bytes`); docs/configuration.md has them all. Flags win
+over the environment (KEYLATCH_RESP, ..), which wins over the file.";
 
 /// Run a lock server.
 #[derive(Args, Debug)]

@@ -32,6 +32,9 @@ fn a_configuration_is_checked_with_reasons() {
         let (success, output) = check(text);
         assert!(!success && output.contains(reason), "{text}: {output}");
     }
+    let data = format!("data = {:?}", file.to_str().unwrap());
+    let (success, output) = check(&data);
+    assert!(!success && output.contains("cannot make the data directory"), "{output}");
     let (success, output) = keylatch(&["serve", "--check", "--config", "/nowhere"]);
     assert!(!success && output.contains("cannot read /nowhere"), "{output}");
 }

@@ -268,7 +268,13 @@ impl Server {
         config.tls.clone().map(Certificates::read).transpose()?;
         config.peer_tls.clone().map(Tls::read).transpose()?;
         config.access.as_deref().map(Access::read).transpose()?;
-        Ok(())
+        match &config.data {
+            Some(dir) if dir.exists() && !dir.is_dir() => {
+                let error = io::ErrorKind::NotADirectory.into();
+                Err(ServerError::Data { dir: dir.clone(), error })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Where it listens.

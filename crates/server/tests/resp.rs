@@ -123,6 +123,7 @@ fn subscribers_hear_of_everything() {
     let server = Running::start();
     let (mut listener, mut ann, mut bob) = (server.client(), server.client(), server.client());
     assert_eq!(listener.say("SUBSCRIBE keylatch:events"), "[subscribe keylatch:events 1]");
+    assert_eq!(listener.say("PING"), "[pong ]");
     assert!(listener.say("SUBSCRIBE other").starts_with("-BADARG there is no channel 'other'"));
     ann.say("LOCK k ID a");
     bob.send("LOCK k ID b WAIT 60000");
@@ -132,6 +133,7 @@ fn subscribers_hear_of_everything() {
     let message = listener.next();
     assert!(message.contains(r#""event":"granted","id":"b""#), "{message}");
     assert_eq!(listener.say("UNSUBSCRIBE"), "[unsubscribe keylatch:events 0]");
+    assert_eq!(listener.say("PING"), "PONG");
 }
 
 #[test]

@@ -25,6 +25,7 @@ pub(crate) const EVENTS: &str = "keylatch:events";
 pub(crate) struct Session {
     pub(crate) protocol: Protocol,
     name: Option<Box<str>>,
+    subscribed: bool,
     arguments: Arguments,
 }
 
@@ -122,6 +123,14 @@ impl Session {
         changes: &mut Changes,
     ) -> Vec<u8> {
         match request {
+            // A client that has subscribed reads nothing but messages, of which this is one.
+            Request::Ping(text) if self.subscribed && self.protocol == Protocol::Resp2 => {
+                self.say(|writer| {
+                    writer.array(2);
+                    writer.bulk(b"pong");
+                    writer.bulk(text.as_deref().unwrap_or_default());
+                })
+            }
             Request::Ping(None) => self.say(|writer| writer.simple("PONG")),
             Request::Ping(Some(text)) | Request::Echo(text) => {
                 self.say(|writer| writer.bulk(&text))
@@ -234,7 +243,7 @@ impl Session {
         self.name = Some(name);
     }
 
-    fn subscribe(&self, channels: &[Box<str>], changes: &mut Changes, on: bool) -> Vec<u8> {
+    fn subscribe(&mut self, channels: &[Box<str>], changes: &mut Changes, on: bool) -> Vec<u8> {
         let all = [Box::from(EVENTS)];
         let channels = if channels.is_empty() { &all } else { channels };
         if let Some(other) = channels.iter().find(|channel| ***channel != *EVENTS) {
@@ -242,6 +251,7 @@ impl Session {
             return self.say(|writer| writer.error("BADARG", &text));
         }
         changes.subscribed = Some(on);
+        self.subscribed = on;
         let kind: &[u8] = if on { b"subscribe" } else { b"unsubscribe" };
         self.say(|writer| {
             writer.push(3);

@@ -19,9 +19,9 @@ pub(crate) enum StoreError {
     Locked { dir: PathBuf },
     /// Bytes that were once durable are wrong or gone. A torn tail is not damage; it is cut.
     #[error(
-        "{file} is damaged at byte {offset}: {what}. Nothing was changed. Move the directory away \
-         and let this member join again from a snapshot of another member, or restore the \
-         directory from a backup",
+        "{file} is damaged at byte {offset}: {what}. Nothing was changed. Restore the \
+         directory from a backup; or, of a member of a cluster, move it away and let this member join \
+         again from a snapshot of another member",
         file = file.display()
     )]
     Damaged { file: PathBuf, offset: u64, what: String },
