@@ -4,8 +4,10 @@
 
 use std::hint::black_box;
 
+use hashbrown::HashTable;
+
 use super::Board;
-use crate::{Acquire, RequestId};
+use crate::Acquire;
 
 /// With fewer requests everything is near anyway.
 const FEW: usize = 8 * 1_024;
@@ -31,11 +33,17 @@ impl Board {
             seen ^=
                 request.extra().map_or(0, |extra| extra.value.as_deref().map_or(0, <[u8]>::len));
         }
+        let mut ending = 0;
         for at in ends {
+            ending += 1;
             let request = &self.requests[at];
-            seen ^= self.go_ahead_to_id(&request.id);
-            let resource = self.parts[request.part].resource;
-            seen ^= self.resources.go_ahead(&self.resources.get(resource).key);
+            seen ^= entries(&self.ids, self.hash_id(&request.id));
+            let key = &self.resources.get(self.parts[request.part].resource).key;
+            seen ^= entries(self.resources.index(), self.resources.hash(key));
+        }
+        // As many ids may be forgotten, to make room for these.
+        for (_, ended) in self.ended.iter().take(ending) {
+            seen ^= entries(&self.ids, self.hash_id(&ended.id));
         }
         black_box(seen);
     }
@@ -44,14 +52,30 @@ impl Board {
     pub(crate) fn go_ahead_to_asks<'a>(&self, asks: impl Iterator<Item = &'a Acquire>) {
         let mut seen = 0;
         for ask in asks {
-            seen ^= self.go_ahead_to_id(&ask.id);
-            seen ^= self.resources.go_ahead(&ask.part.resource);
+            seen ^= room(&self.ids, self.hash_id(&ask.id));
+            let key = &ask.part.resource;
+            seen ^= room(self.resources.index(), self.resources.hash(key));
         }
         black_box(seen);
     }
+}
 
-    fn go_ahead_to_id(&self, id: &RequestId) -> usize {
-        // No entry is it, so only the index itself is looked at.
-        self.ids.find(self.hash_id(id), |_| false).is_some().into()
-    }
+/// Fetches what the index will search for `hash`: the place it searches in and the entries that it
+/// finds there, which lie elsewhere.
+fn entries(index: &HashTable<u32>, hash: u64) -> usize {
+    let mut seen = 0;
+    let found = index.find(hash, |entry| {
+        seen ^= *entry as usize;
+        false
+    });
+    seen ^ usize::from(found.is_some())
+}
+
+/// The same, and where a new entry would go: to the first vacant place from where the search begins.
+fn room(index: &HashTable<u32>, hash: u64) -> usize {
+    let places = index.num_buckets();
+    let first = hash as usize & (places - 1);
+    // A vacant place cannot be looked at, but comes with its neighbours.
+    let near = (first..places).take(4).find_map(|place| index.get_bucket(place));
+    entries(index, hash) ^ near.map_or(0, |entry| *entry as usize)
 }

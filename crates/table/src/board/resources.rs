@@ -125,9 +125,13 @@ impl Resources {
         Some(found.map_or(Spot::Vacant(hash), Spot::Taken))
     }
 
-    /// Looks where `key` would stand in the index, and at nothing else; see `board/ahead.rs`.
-    pub(super) fn go_ahead(&self, key: &Resource) -> usize {
-        self.index.find(self.hash.of(key.as_bytes()), |_| false).is_some().into()
+    /// Nodes by the hash of their keys.
+    pub(super) fn index(&self) -> &HashTable<u32> {
+        &self.index
+    }
+
+    pub(super) fn hash(&self, key: &Resource) -> u64 {
+        self.hash.of(key.as_bytes())
     }
 
     /// The node of `key`, new or not.
