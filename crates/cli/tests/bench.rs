@@ -254,6 +254,7 @@ fn what_cannot_work_is_said_clearly() {
         (&[resp, "--hold-ms", "50", "--lease-ms", "50"], "--hold-ms must be below --lease-ms"),
         (&[resp, "--rate", "0"], "--rate is 0.001 to"),
         (&[resp, "--pairs", "0"], "--pairs is at least 1"),
+        (&[resp, "--seconds", "0"], "--seconds is above 0"),
         (&[resp, "--seconds", "1e9"], "--seconds is 0 to"),
     ] {
         let (code, out, err) = bench(arguments);

@@ -259,6 +259,13 @@ fn what_clients_say_on_connecting() {
     assert_eq!(client.say("ECHO hi"), "hi");
     assert!(client.say("HELLO 2").contains("proto"));
     assert_eq!(client.say("CLIENT SETNAME other"), "OK");
+    let long = "n".repeat(257);
+    for says in ["CLIENT SETNAME", "HELLO 3 SETNAME"] {
+        assert!(client.say(&format!("{says} {long}")).starts_with("-BADARG the name is too long"));
+    }
+    client.send_bytes(b"*3\r\n$6\r\nCLIENT\r\n$7\r\nSETNAME\r\n$0\r\n\r\n");
+    assert_eq!(client.next(), "-BADARG the name is empty");
+    assert_eq!(client.say("CLIENT GETNAME"), "other");
     assert!(client.ask("CLIENT ID").integer().unwrap() > 0);
     assert_eq!(client.say("QUIT"), "OK");
     assert!(client.is_closed());

@@ -77,6 +77,7 @@ impl Plan {
         );
         ensure!(protocol != Protocol::Redis || bench.lease_ms > 0, "redis needs --lease-ms");
         ensure!(bench.pairs != Some(0), "--pairs is at least 1");
+        ensure!(bench.seconds != Some(0.0), "--seconds is above 0: there is nothing to measure");
         if let Some(rate) = bench.rate {
             ensure!((0.001..=1e7).contains(&rate), "--rate is 0.001 to 10000000 a second");
         }

@@ -184,6 +184,9 @@ impl Session {
             context.refuse("HELLO", LOG_IN);
             return self.say(|writer| writer.error("NOAUTH", LOG_IN));
         }
+        if let Some(fault) = hello.name.as_deref().and_then(|name| name_fault(name, context)) {
+            return self.say(|writer| writer.error("BADARG", fault));
+        }
         match hello.version {
             None => {}
             Some(2) => self.protocol = Protocol::Resp2,
@@ -228,8 +231,8 @@ impl Session {
                 None => writer.null(),
             }),
             ClientRequest::SetName(name) => {
-                if name.len() as u64 > context.owner_bytes {
-                    return self.say(|writer| writer.error("BADARG", "the name is too long"));
+                if let Some(fault) = name_fault(&name, context) {
+                    return self.say(|writer| writer.error("BADARG", fault));
                 }
                 self.set_name(name, changes);
                 self.say(|writer| writer.simple("OK"))
@@ -279,6 +282,15 @@ fn lock_command(lock: Lock, context: &mut Context<'_>) -> Acquire {
         id,
         party,
         part: lock.part,
+    }
+}
+
+/// What is wrong with a connection's name, which is shown as an owner.
+fn name_fault(name: &str, context: &Context<'_>) -> Option<&'static str> {
+    match name.len() as u64 {
+        0 => Some("the name is empty"),
+        bytes if bytes > context.owner_bytes => Some("the name is too long"),
+        _ => None,
     }
 }
 
