@@ -22,8 +22,13 @@ pub(super) fn encode(
     now: u64,
 ) -> Put {
     let relative = |time: u64| FRESH + (time - now);
-    // One whose lease ran out was ready when that was.
-    let ready = after.ready >= now && before.is_none_or(|before| before.ready != after.ready);
+    // One whose lease ran out was ready when that was. One that is put back is ready by that, also if it was claimed in the
+    // millisecond in which it became ready and the two times look the same.
+    let ready = after.ready >= now
+        && before.is_none_or(|before| {
+            let put_back = after.state == TaskState::Free && before.state != TaskState::Free;
+            put_back || before.ready != after.ready
+        });
     // The creation is remembered, and the last write.
     let created = before.into_iter().flat_map(|before| before.answers.iter());
     let created = created.filter(|answer| matches!(answer.reply, TaskReply::Created(_)));
@@ -106,5 +111,44 @@ pub(super) fn real(reply: TaskReply, written: u64) -> TaskReply {
             TaskReply::PutBack { version: real(version), state, attempts }
         }
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn standing(state: TaskState, ready: u64) -> TaskStanding {
+        TaskStanding {
+            pool: "pool".into(),
+            key: "a".into(),
+            number: 1,
+            body: None,
+            state,
+            version: 1,
+            priority: 0,
+            attempts: 0,
+            attempts_most: None,
+            created: 5,
+            ready,
+            error: None,
+            claim: None,
+            lapsed: false,
+            answers: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_task_that_is_put_back_stands_behind_those_that_were_free_meanwhile() {
+        // What is known of it is as old as its claim, which may be of the millisecond in which it was made.
+        let before = standing(TaskState::Claimed, 5);
+        for (claimed, ready) in [(5, 5), (6, 6)] {
+            let after = standing(TaskState::Free, ready);
+            let put = encode(Some(&before), &after, None, claimed);
+            assert_eq!(put.ready, Ready::After(0), "claimed at {claimed}");
+        }
+        // What only changes something else of a free one leaves it where it is.
+        let free = standing(TaskState::Free, 5);
+        assert_eq!(encode(Some(&free), &free, None, 5).ready, Ready::At(5));
     }
 }
