@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -79,7 +79,8 @@ impl Member {
         let mut words: Vec<String> = enter.collect();
         words.push(binary.display().to_string());
         let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).args(["serve", "--resp", "127.0.0.1:0", "--enqueue", "off"]);
+        let resp = format!("{}:0", own_loopback());
+        command.args(&words[1..]).args(["serve", "--resp", &resp, "--enqueue", "off"]);
         command.args(["--http", "off", "--peer", "127.0.0.1:0", "--peer-address"]);
         command.arg(self.address.to_string()).arg("--data").arg(&self.data);
         command.arg("--config").arg(self.dir.join("config.toml"));
@@ -199,6 +200,13 @@ impl Drop for Member {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// A loopback address that no other run has. Clients go on asking at the ports of members that were killed, and on the
+/// address that everybody uses another test's server may be there by then: it would grant what this cluster does not know of.
+fn own_loopback() -> Ipv4Addr {
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
+    Ipv4Addr::new(127, 64 | high, middle, low)
 }
 
 /// Processes that run, for a run that ends at once.

@@ -222,6 +222,10 @@ impl Run<'_> {
 
     /// Everything is given back, and then there is nothing anywhere.
     fn finish(&mut self) -> Result<(), Trouble> {
+        if self.is_broken() {
+            // That is what is to be told; waiting for what never comes would only hide it behind a time-out.
+            return Ok(());
+        }
         self.look()?;
         self.load.over.store(true, Ordering::SeqCst);
         let load = self.load;
