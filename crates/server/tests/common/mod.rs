@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use keylatch_server::{Addresses, Config, Server, Stop};
+use keylatch_server::{Addresses, Config, NodeError, Server, ServerError, Stop};
 use keylatch_wire::{Value, read_value};
 
 /// Stops when it is dropped.
@@ -30,7 +30,11 @@ impl Running {
         change(&mut config);
         let server = Server::bind(config).unwrap();
         let (addresses, stop) = (server.addresses(), server.stopper());
-        let thread = std::thread::spawn(move || server.run().unwrap());
+        let thread = std::thread::spawn(move || match server.run() {
+            // A member that was taken out of its cluster ends by itself, sooner or later.
+            Ok(()) | Err(ServerError::Log(NodeError::Removed)) => {}
+            Err(error) => panic!("{error}"),
+        });
         Running { addresses, stop, thread: Some(thread) }
     }
 
