@@ -213,6 +213,10 @@ impl Turns {
     /// A turn begins, with those that had more than their share in the last one, or were held back.
     pub(crate) fn resume(&mut self) {
         self.began = Instant::now();
+        // What was answered without the log is no part of a batch, and nobody takes a batch of nothing.
+        if self.batch.is_empty() {
+            self.batch.bytes = 0;
+        }
         for _ in 0..self.again.len() {
             let Some(id) = self.again.pop_front() else { return };
             if self.is_there(id) {

@@ -7,6 +7,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use common::{Running, until_waiting};
+use keylatch_server::Config;
 use keylatch_wire::Value;
 
 #[test]
@@ -373,6 +374,26 @@ fn stopping_answers_what_was_asked() {
     server.stop();
     assert!(client.is_closed());
     assert!(std::net::TcpStream::connect(resp).is_err());
+}
+
+/// A turn has a bound of 4 MiB. What needs no log is no turn's, and was once counted until the bound was reached for ever.
+#[test]
+fn questions_that_need_no_log_are_answered_however_many_there_are() {
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let kinds: [&dyn Fn(&mut Config); 3] =
+        [&|_| {}, &|config| config.data = Some(dirs[0].path().into()), &|config| {
+            config.data = Some(dirs[1].path().into());
+            config.peer = Some("127.0.0.1:0".parse().unwrap());
+        }];
+    for kind in kinds {
+        let server = Running::with(kind);
+        let mut client = server.client();
+        let text = "x".repeat(4_000);
+        for _ in 0..1_100 {
+            assert_eq!(client.say(&format!("ECHO {text}")), text);
+        }
+        assert_eq!(client.say("LOCK k ID k"), "status=granted id=k");
+    }
 }
 
 #[test]
