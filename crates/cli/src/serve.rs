@@ -2,13 +2,19 @@
 
 use std::io::{IsTerminal, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use keylatch_server::{Addresses, Config, RedisPeer, Server, TlsFiles};
 use serde::Deserialize;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
+use signal_hook::low_level::pipe;
 
 use crate::cluster::{PeerTls, PeerTlsFile};
 use crate::telemetry::{self, LogFormat};
@@ -154,35 +160,10 @@ impl Serve {
         }
         let _traces = telemetry::start(self.log_format)?;
         crate::descriptors::raise(config.connections);
-        let server = Server::bind(config.clone())?;
+        let signals = Signals::new()?;
+        let mut server = Server::bind(config.clone())?;
+        signals.heeded_by(&mut server)?;
         say_hello(server.addresses(), &config);
-        let stop = server.stopper();
-        let mut signals = signal_hook::iterator::Signals::new([
-            signal_hook::consts::SIGINT,
-            signal_hook::consts::SIGTERM,
-            signal_hook::consts::SIGHUP,
-        ])?;
-        std::thread::Builder::new().name("signals".into()).spawn(move || {
-            // Certificates and the access file are read again; the others mean the end, and so does
-            // this one to a server whose terminal is closed.
-            let attached = std::io::stdin().is_terminal();
-            let mut signals = signals.forever().filter(|signal| {
-                let reload = *signal == signal_hook::consts::SIGHUP && !attached;
-                if reload {
-                    stop.reload();
-                }
-                !reload
-            });
-            if signals.next().is_some() {
-                stop.stop();
-                // Whoever read this may have gone; that is no reason not to stop.
-                let text = "stopping: finishing what has been asked for; again to stop at once\n";
-                drop(std::io::stderr().write_all(text.as_bytes()));
-            }
-            if signals.next().is_some() {
-                std::process::exit(130);
-            }
-        })?;
         server.run()?;
         Ok(())
     }
@@ -296,6 +277,54 @@ fn address(name: &str, text: &str) -> Result<Option<SocketAddr>> {
     Ok(Some(address.with_context(|| {
         format!("{name}: '{text}' is neither HOST:PORT, such as 127.0.0.1:5625, nor `off`")
     })?))
+}
+
+/// Signals, from the moment on when they do not simply end the process.
+struct Signals {
+    hears: UnixStream,
+    tells: UnixStream,
+    ends: Arc<AtomicBool>,
+    reloads: Arc<AtomicBool>,
+}
+
+impl Signals {
+    /// SIGHUP has certificates and the access file read again, now or once the server runs. To one whose terminal is closed
+    /// it means the end, as the others do.
+    fn new() -> Result<Signals> {
+        let (hears, tells) = UnixStream::pair()?;
+        let signals = Signals { hears, tells, ends: Arc::default(), reloads: Arc::default() };
+        if !std::io::stdin().is_terminal() {
+            flag::register(SIGHUP, Arc::clone(&signals.reloads))?;
+            pipe::register(SIGHUP, signals.tells.try_clone()?)?;
+        }
+        Ok(signals)
+    }
+
+    /// A signal to end finishes what has been asked for, a second one ends at once. Until now a first one did: a start may wait
+    /// for long, and has nothing to finish.
+    fn heeded_by(self, server: &mut Server) -> Result<()> {
+        let Signals { hears, tells, ends, reloads } = self;
+        let hangup = std::io::stdin().is_terminal().then_some(SIGHUP);
+        for signal in [SIGINT, SIGTERM].into_iter().chain(hangup) {
+            // What is registered first is done first: this is for the second signal, even if nobody listens any more.
+            flag::register_conditional_shutdown(signal, 130, Arc::clone(&ends))?;
+            flag::register(signal, Arc::clone(&ends))?;
+            pipe::register(signal, tells.try_clone()?)?;
+        }
+        let (stop, mut told) = (server.stopper(), false);
+        server.heed(hears, move || {
+            if reloads.swap(false, Ordering::SeqCst) {
+                stop.reload();
+            }
+            if ends.load(Ordering::SeqCst) && !std::mem::replace(&mut told, true) {
+                stop.stop();
+                // Whoever read this may have gone; that is no reason not to stop.
+                let text = "stopping: finishing what has been asked for; again to stop at once\n";
+                drop(std::io::stderr().write_all(text.as_bytes()));
+            }
+        })?;
+        Ok(())
+    }
 }
 
 /// In one piece, so that whoever reads the addresses may stop reading then.

@@ -1,6 +1,10 @@
 //! The command line of `keylatch serve`.
 
-use std::process::Command;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
 
 fn keylatch(arguments: &[&str]) -> (bool, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_keylatch")).args(arguments).output().unwrap();
@@ -47,41 +51,126 @@ fn help_teaches() {
     assert!(!success && output.contains("Usage: keylatch"), "{output}");
 }
 
+/// A server in memory that has said where it listens.
+struct Running(Child);
+
+impl Running {
+    fn start() -> Running {
+        let mut server = Command::new(env!("CARGO_BIN_EXE_keylatch"))
+            .args(["serve", "--ephemeral", "--resp", "localhost:0"])
+            .args(["--enqueue", "off", "--http", "off"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut first = String::new();
+        BufReader::new(server.stdout.take().unwrap()).read_line(&mut first).unwrap();
+        Running(server)
+    }
+
+    fn signal(&self, signal: Signal) {
+        rustix::process::kill_process(Pid::from_child(&self.0), signal).unwrap();
+    }
+
+    /// Its exit code, and what it said.
+    fn ends(mut self) -> (Option<i32>, String) {
+        let since = Instant::now();
+        let status = loop {
+            if let Some(status) = self.0.try_wait().unwrap() {
+                break status;
+            }
+            assert!(since.elapsed() < Duration::from_secs(60), "it does not stop");
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        let mut said = String::new();
+        if let Some(mut stderr) = self.0.stderr.take() {
+            stderr.read_to_string(&mut said).unwrap();
+        }
+        (status.code(), said)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
 /// Whoever reads what it says may go away; it still stops when it is told to.
 #[test]
 fn it_stops_also_if_nobody_reads_what_it_says() {
-    use std::io::{BufRead, BufReader};
-    use std::process::Stdio;
+    let mut server = Running::start();
+    drop(server.0.stderr.take());
+    server.signal(Signal::TERM);
+    assert_eq!(server.ends().0, Some(0));
+}
 
+#[test]
+fn a_signal_to_end_finishes_and_a_second_one_ends_at_once() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let server = Running::start();
+        server.signal(signal);
+        let (code, said) = server.ends();
+        assert_eq!(code, Some(0));
+        assert!(said.contains("again to stop at once"), "{said}");
+    }
+    // Both have come when it goes on, so there was no time to finish.
+    let server = Running::start();
+    for signal in [Signal::STOP, Signal::TERM, Signal::INT, Signal::CONT] {
+        server.signal(signal);
+    }
+    assert_eq!(server.ends().0, Some(130));
+}
+
+#[test]
+fn a_hangup_without_a_terminal_is_no_end() {
+    let server = Running::start();
+    for _ in 0..3 {
+        server.signal(Signal::HUP);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    server.signal(Signal::TERM);
+    assert_eq!(server.ends().0, Some(0));
+}
+
+/// It listens before it has read its log, and whoever is in a hurry may tell it to read its files again then.
+#[test]
+fn a_hangup_while_it_starts_is_no_end() {
+    let (dir, port) = (tempfile::tempdir().unwrap(), free_port());
+    let resp = format!("127.0.0.1:{port}");
     let mut server = Command::new(env!("CARGO_BIN_EXE_keylatch"))
-        .args([
-            "serve",
-            "--ephemeral",
-            "--resp",
-            "localhost:0",
-            "--enqueue",
-            "off",
-            "--http",
-            "off",
-        ])
+        .args(["serve", "--enqueue", "off", "--http", "off", "--resp", &resp, "--data"])
+        .arg(dir.path())
+        .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
+        .map(Running)
         .unwrap();
-    let mut first = String::new();
-    BufReader::new(server.stdout.take().unwrap()).read_line(&mut first).unwrap();
-    drop(server.stderr.take());
-    let id = rustix::process::Pid::from_child(&server);
-    rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
-    let since = std::time::Instant::now();
-    while server.try_wait().unwrap().is_none() {
-        if since.elapsed() > std::time::Duration::from_secs(60) {
-            server.kill().unwrap();
-            server.wait().unwrap();
-            panic!("it does not stop");
-        }
-        std::thread::sleep(std::time::Duration::from_millis(5));
+    let since = Instant::now();
+    while std::net::TcpStream::connect(&resp).is_err() {
+        assert!(since.elapsed() < Duration::from_secs(60), "it does not listen");
     }
+    server.signal(Signal::HUP);
+    let mut first = String::new();
+    BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    assert!(!first.is_empty(), "it has ended");
+    server.signal(Signal::TERM);
+    assert_eq!(server.ends().0, Some(0));
+}
+
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A second one makes each call for a socket cost more.
+#[test]
+fn a_server_in_memory_is_one_thread() {
+    let server = Running::start();
+    let threads = std::fs::read_dir(format!("/proc/{}/task", server.0.id())).unwrap();
+    assert_eq!(threads.count(), 1);
 }
 
 #[test]

@@ -72,6 +72,8 @@ pub(crate) struct Connection {
     pub(crate) greeted: bool,
     /// How many requests it has sent.
     pub(crate) requests: u64,
+    /// When it last sent something, for `Pace`.
+    pub(crate) window: u32,
     /// Since when, and behind how many requests, it owes the rest of one.
     pub(crate) owes: Option<(Instant, u64)>,
 }
@@ -111,6 +113,7 @@ impl Connection {
             active: Instant::now(),
             greeted: false,
             requests: 0,
+            window: 0,
             owes: None,
         }
     }

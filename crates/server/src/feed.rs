@@ -1,5 +1,6 @@
 //! Events for many: a thread of its own writes them as server-sent events, so that a hundred who
-//! listen cost the locks nothing but the sending of a message.
+//! listen cost the locks nothing but the sending of a message. It is started for the first of them: with a second thread in a
+//! process each call for a socket costs more.
 //!
 //! Whoever comes back with the id of the last event that it saw gets those behind it, if they are
 //! still kept; if not, it is told that it has missed some (`event: missed`).
@@ -25,8 +26,10 @@ const LINGER: Duration = Duration::from_secs(300);
 const UNREAD: usize = 4 << 20;
 
 /// The way to those who listen.
+#[derive(Default)]
 pub(crate) struct Feed {
-    tell: SyncSender<Message>,
+    /// None before somebody has listened.
+    tell: Option<SyncSender<Message>>,
     /// Somebody listens, or did so a short while ago.
     listened_to: Arc<AtomicBool>,
     /// How often all who listen were sent away.
@@ -51,18 +54,15 @@ struct Listener {
 
 impl Feed {
     /// Starts the thread; it ends when this is dropped.
-    pub(crate) fn start() -> io::Result<Feed> {
+    fn start(&self) -> io::Result<SyncSender<Message>> {
         let (tell, told) = mpsc::sync_channel(ON_THEIR_WAY);
-        let listened_to = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&listened_to);
-        let dismissals = Arc::new(AtomicU64::new(0));
-        let dismissed = Arc::clone(&dismissals);
+        let (flag, dismissals) = (Arc::clone(&self.listened_to), Arc::clone(&self.dismissals));
         // So that nobody takes an id of an earlier life for one of this.
         let life = crate::clock::wall().as_micros() as u64;
         std::thread::Builder::new().name("events".into()).spawn(move || {
-            Writer { told, flag, life, dismissals: dismissed, ..Writer::new() }.run();
+            Writer { told, flag, dismissals, life, ..Writer::new() }.run();
         })?;
-        Ok(Feed { tell, listened_to, dismissals, missed: false })
+        Ok(tell)
     }
 
     /// Whether it is worth making events.
@@ -72,10 +72,11 @@ impl Feed {
 
     /// Never waits.
     pub(crate) fn tell(&mut self, kind: &'static str, json: String) {
+        let Some(tell) = &self.tell else { return };
         if self.missed {
-            self.missed = self.tell.try_send(Message::Missed).is_err();
+            self.missed = tell.try_send(Message::Missed).is_err();
         }
-        self.missed |= self.tell.try_send(Message::Event(kind, json)).is_err();
+        self.missed |= tell.try_send(Message::Event(kind, json)).is_err();
     }
 
     /// Everyone who listens now is sent away, within a second. Clients of server-sent events come
@@ -86,11 +87,20 @@ impl Feed {
 
     /// One more, who has not been sent these bytes yet. If there is no room it is simply closed.
     pub(crate) fn listen(&mut self, transport: Transport, out: &[u8], from: Option<String>) {
+        let tell = match &self.tell {
+            Some(tell) => tell,
+            None => match self.start() {
+                Ok(tell) => self.tell.insert(tell),
+                Err(error) => {
+                    return tracing::warn!(%error, "one who wanted to listen was turned away");
+                }
+            },
+        };
         self.listened_to.store(true, Ordering::Relaxed);
         let out = out.iter().copied().collect();
         let dismissals = self.dismissals.load(Ordering::Relaxed);
         let listener = Listener { transport, out, from, dismissals };
-        if let Err(TrySendError::Full(_)) = self.tell.try_send(Message::Listener(listener)) {
+        if let Err(TrySendError::Full(_)) = tell.try_send(Message::Listener(listener)) {
             tracing::warn!("too many events: one who wanted to listen was turned away");
         }
     }

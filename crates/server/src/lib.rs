@@ -19,6 +19,7 @@ mod listener;
 mod log;
 mod metrics;
 mod outbox;
+mod pace;
 mod server;
 mod transport;
 mod turn;

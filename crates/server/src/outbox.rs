@@ -87,6 +87,11 @@ impl Outbox {
         }
     }
 
+    /// Whether anybody waits for the outcome of anything.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        !self.waiting.is_empty() || !self.claiming.is_empty()
+    }
+
     pub(crate) fn wait(&mut self, wanted: Wanted, id: &RequestId, waiter: Waiter) {
         let waiters = self.of(wanted).entry(id.clone()).or_default();
         waiters.retain(|other| other.connection != waiter.connection);

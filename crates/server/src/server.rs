@@ -4,7 +4,7 @@ mod door;
 mod in_cluster;
 mod reach;
 
-use std::io;
+use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use keylatch_table::{Applied, Command, Detach, Table};
-use mio::net::TcpListener;
+use mio::net::{TcpListener, UnixStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 use parking_lot::Mutex;
 use rand::RngCore;
@@ -29,6 +29,7 @@ use crate::config::{Config, ConfigError};
 use crate::listener::{Speaks, enqueue, http, resp};
 use crate::log::channel::tls::Tls;
 use crate::log::raft::{Life, Member, Node, NodeError, Start, whom_to_join};
+use crate::pace::GATHER;
 use crate::turn::{FIRST_CONNECTION, Guard, KEEP, Turns};
 use door::Comers;
 pub use door::Door;
@@ -38,6 +39,7 @@ const STOP: Token = Token(0);
 const RESP: Token = Token(1);
 const ENQUEUE: Token = Token(2);
 const HTTP: Token = Token(3);
+const HEEDED: Token = Token(4);
 
 /// Why a server could not start, or had to stop.
 #[derive(Debug, thiserror::Error)]
@@ -124,6 +126,13 @@ pub struct Server {
     table: Arc<Mutex<Table>>,
     clock: Clock,
     comers: Comers,
+    heeded: Option<Heeded>,
+}
+
+/// Something outside that the loop listens to, and what it does then.
+struct Heeded {
+    from: UnixStream,
+    hear: Box<dyn FnMut() + Send>,
 }
 
 struct Listeners {
@@ -134,6 +143,10 @@ struct Listeners {
     peer: Option<std::net::TcpListener>,
     addresses: Addresses,
 }
+
+/// Connections that may wait to be accepted, if the system allows as many. Whoever comes beyond that tries again after a
+/// second, and a thousand clients that come back at once are nothing special.
+const AT_THE_DOOR: i32 = 4_096;
 
 /// What makes changes durable, if anything does.
 enum Log {
@@ -251,7 +264,7 @@ impl Server {
                 clock.clone(),
                 guard,
                 view,
-            )?,
+            ),
             poll,
             listeners,
             stop,
@@ -259,6 +272,7 @@ impl Server {
             table,
             clock,
             comers: Comers::new(),
+            heeded: None,
         })
     }
 
@@ -287,6 +301,20 @@ impl Server {
         self.stop.clone()
     }
 
+    /// From now on `hear` is called, in the server's own thread, when there is something in `from`; what that is does not
+    /// matter. For signals, so that they need no thread.
+    pub fn heed(
+        &mut self,
+        from: std::os::unix::net::UnixStream,
+        hear: impl FnMut() + Send + 'static,
+    ) -> io::Result<()> {
+        from.set_nonblocking(true)?;
+        let mut from = UnixStream::from_std(from);
+        self.poll.registry().register(&mut from, HEEDED, Interest::READABLE)?;
+        self.heeded = Some(Heeded { from, hear: Box::new(hear) });
+        Ok(())
+    }
+
     /// The way in for whoever is in this process.
     pub fn door(&self) -> Door {
         Door::new(&self.comers, &self.stop)
@@ -294,7 +322,7 @@ impl Server {
 
     /// Serves until it is stopped.
     pub fn run(self) -> Result<(), ServerError> {
-        let Server { poll, listeners, stop, turns, log, table, clock, comers } = self;
+        let Server { poll, listeners, stop, turns, log, table, clock, comers, heeded } = self;
         let mut serving = Serving {
             poll,
             listeners,
@@ -303,6 +331,7 @@ impl Server {
             table,
             clock,
             comers,
+            heeded,
             stalled: None,
             in_cluster: matches!(log, Log::Cluster { .. }),
             left_at_the_door: None,
@@ -365,6 +394,7 @@ impl Listeners {
             }
             let failed = |error| ServerError::Listen(at, error);
             let mut new = TcpListener::bind(at).map_err(failed)?;
+            rustix::net::listen(&new, AT_THE_DOOR).map_err(|error| failed(error.into()))?;
             poll.registry().register(&mut new, token, Interest::READABLE)?;
             *address = Some(new.local_addr()?);
             *listener = Some(new);
@@ -388,6 +418,7 @@ struct Serving {
     clock: Clock,
     /// Who comes from inside of this process.
     comers: Comers,
+    heeded: Option<Heeded>,
     /// The log has no room even for what nobody asked for; not before then is it tried again.
     stalled: Option<Instant>,
     in_cluster: bool,
@@ -406,6 +437,7 @@ const AT_ONCE: Duration = Duration::from_millis(1);
 
 impl Serving {
     fn run_in_memory(&mut self) -> Result<(), ServerError> {
+        wake_on_time();
         let mut events = Events::with_capacity(EVENTS);
         let mut applied: Vec<Applied> = Vec::new();
         loop {
@@ -416,6 +448,11 @@ impl Serving {
                 other => other?,
             }
             self.arrive(&events);
+            if self.turns.lets_gather() {
+                std::thread::sleep(GATHER);
+                self.poll.poll(&mut events, Some(Duration::ZERO)).or_else(ignore_interrupts)?;
+                self.arrive(&events);
+            }
             if stopping {
                 self.turns.dismiss_waiters();
             }
@@ -470,7 +507,7 @@ impl Serving {
                     ready = sockets.readable() => ready?.clear_ready(),
                     () = tokio::time::sleep(self.timeout()) => {}
                 }
-                self.poll.poll(&mut events, Some(Duration::ZERO))?;
+                self.poll.poll(&mut events, Some(Duration::ZERO)).or_else(ignore_interrupts)?;
             }
             self.arrive(&events);
             // Whatever has come meanwhile goes along, as one sync for all of it.
@@ -570,7 +607,13 @@ impl Serving {
                 // The door wakes the loop too.
                 STOP => {
                     for stream in self.comers.take() {
-                        self.turns.welcome_inside(mio::net::UnixStream::from_std(stream));
+                        self.turns.welcome_inside(UnixStream::from_std(stream));
+                    }
+                }
+                HEEDED => {
+                    if let Some(Heeded { from, hear }) = &mut self.heeded {
+                        while matches!(from.read(&mut [0; 64]), Ok(1..)) {}
+                        hear();
                     }
                 }
                 Token(number) => {
@@ -645,6 +688,14 @@ impl Serving {
 impl Drop for Serving {
     fn drop(&mut self) {
         self.comers.close();
+    }
+}
+
+/// A short sleep of this thread is as short as it says; the system would add up to 50 us.
+fn wake_on_time() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1_000)) {
+        tracing::debug!(%error, "short sleeps take longer");
     }
 }
 

@@ -14,10 +14,13 @@
 //! | broken | an alert is sent; `read` says it is over, each time | |
 
 use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
 use rustls::{ServerConfig, ServerConnection};
 
 use crate::certificates::subject;
@@ -121,8 +124,8 @@ impl Transport {
     /// Takes some of these bytes, which then need not be offered again.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Transport::Plain(stream) => stream.write(bytes),
-            Transport::Inside(stream) => stream.write(bytes),
+            Transport::Plain(stream) => write_plain(stream, bytes),
+            Transport::Inside(stream) => write_plain(stream, bytes),
             Transport::Tls(tls) => tls.write(bytes),
         }
     }
@@ -153,16 +156,22 @@ impl Transport {
     }
 }
 
-fn read_plain(stream: &mut impl Read, room: &mut [u8]) -> Incoming {
+/// Not by way of the C library, which makes each call a point where a thread can be cancelled.
+fn read_plain(socket: impl AsFd, room: &mut [u8]) -> Incoming {
     loop {
-        return match stream.read(room) {
-            Ok(0) => Incoming::End,
-            Ok(count) => Incoming::Bytes(count, count == room.len()),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Incoming::Nothing,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+        return match rustix::net::recv(&socket, &mut *room, RecvFlags::empty()) {
+            Ok((0, _)) => Incoming::End,
+            Ok((count, _)) => Incoming::Bytes(count, count == room.len()),
+            Err(Errno::AGAIN) => Incoming::Nothing,
+            Err(Errno::INTR) => continue,
             Err(_) => Incoming::End,
         };
     }
+}
+
+/// Likewise.
+fn write_plain(socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    Ok(rustix::net::send(socket, bytes, SendFlags::NOSIGNAL)?)
 }
 
 impl Tls {

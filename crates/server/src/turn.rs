@@ -14,7 +14,6 @@ mod guard;
 mod shortcut;
 
 use std::collections::VecDeque;
-use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -35,6 +34,7 @@ use crate::listener::{Answer, Ask, Fresh, Read, Speaks, http, resp};
 use crate::log::raft::View;
 use crate::metrics::{self, Syncs};
 use crate::outbox::Outbox;
+use crate::pace::Pace;
 use crate::transport::Incoming;
 pub(crate) use context::Context;
 pub(crate) use flight::Sent;
@@ -129,6 +129,8 @@ pub(crate) struct Turns {
     /// holder has heard of it, and nobody waits for whoever gave it back.
     awaited: Vec<usize>,
     room: Vec<u8>,
+    /// How fast requests come.
+    pace: Pace,
     /// When this turn began: near enough for everything that is measured in seconds.
     began: Instant,
     swept: Instant,
@@ -155,8 +157,8 @@ impl Turns {
         clock: Clock,
         guard: Option<Guard>,
         view: Option<View>,
-    ) -> io::Result<Turns> {
-        Ok(Turns {
+    ) -> Turns {
+        Turns {
             config,
             certificates,
             registry,
@@ -166,7 +168,7 @@ impl Turns {
             clock,
             random: StdRng::from_os_rng(),
             outbox: Outbox::default(),
-            feed: Feed::start()?,
+            feed: Feed::default(),
             syncs: Syncs::default(),
             started: Instant::now(),
             batch: Batch::default(),
@@ -176,6 +178,7 @@ impl Turns {
             dirty: Vec::new(),
             awaited: Vec::new(),
             room: vec![0; READ],
+            pace: Pace::new(Instant::now()),
             began: Instant::now(),
             swept: Instant::now(),
             guard,
@@ -184,7 +187,7 @@ impl Turns {
             later: Vec::new(),
             view,
             caught_up: false,
-        })
+        }
     }
 
     /// Whether there is something to do without waiting for anyone.
@@ -217,6 +220,7 @@ impl Turns {
         if self.batch.is_empty() {
             self.batch.bytes = 0;
         }
+        self.pace.begin(self.began);
         for _ in 0..self.again.len() {
             let Some(id) = self.again.pop_front() else { return };
             if self.is_there(id) {
@@ -309,6 +313,7 @@ impl Turns {
             Incoming::End => self.end(at),
             Incoming::Bytes(count, more) => {
                 connection.active = self.began;
+                self.pace.read(&mut connection.window);
                 connection.greeted = true;
                 // There is no further event for its end, so it is read until then.
                 let (id, more) = (connection.id, connection.ended || more);
@@ -570,6 +575,11 @@ impl Turns {
     /// How many changes have been asked for in this turn so far.
     pub(crate) fn gathered(&self) -> usize {
         self.batch.commands.len()
+    }
+
+    /// Whether it is worth waiting for more to arrive before this turn goes on.
+    pub(crate) fn lets_gather(&self) -> bool {
+        self.pace.lets_gather() && !self.is_busy() && !self.outbox.is_waited_for()
     }
 
     /// What has been asked for in this turn. Whoever holds something that ends in it has been

@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use common::{Running, until_waiting};
-use keylatch_server::Config;
+use keylatch_server::{Config, Server};
 use keylatch_wire::Value;
 
 #[test]
@@ -394,6 +394,19 @@ fn questions_that_need_no_log_are_answered_however_many_there_are() {
         }
         assert_eq!(client.say("LOCK k ID k"), "status=granted id=k");
     }
+}
+
+/// Nobody is served before the server runs, so all of them wait.
+#[test]
+fn hundreds_may_wait_at_the_door() {
+    let resp = Some("127.0.0.1:0".parse().unwrap());
+    let config = Config { resp, enqueue: None, http: None, ..Config::default() };
+    let server = Server::bind(config).unwrap();
+    let at = server.addresses().resp.unwrap();
+    let wait = Duration::from_secs(10);
+    let all: Vec<TcpStream> =
+        (0..400).map(|_| TcpStream::connect_timeout(&at, wait).expect("there is room")).collect();
+    assert_eq!(all.len(), 400);
 }
 
 #[test]
