@@ -1,6 +1,7 @@
 //! Many workers, some of which die: each task is done once, and none is lost. The judge is what the store
 //! answered: only who finished a task at the version it had claimed has done it. The control believes
-//! whoever has claimed one, and finds some done twice.
+//! whoever has claimed one, and finds some done twice. Chance says who dies and who is slow, but the first who claims
+//! something dies, and the second is so slow that another has done its task.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,8 +19,34 @@ struct Judge {
     /// How often each was done, as far as the store says so, and as far as workers believe.
     done: BTreeMap<String, usize>,
     believed: BTreeMap<String, usize>,
-    died: usize,
+    claims: usize,
     stale: usize,
+}
+
+/// What becomes of a worker that has claimed something.
+enum Fate {
+    /// It dies, and nobody is told.
+    Dies,
+    /// It takes too long, and does not know.
+    Slow,
+    /// It takes so long that another one thinks that it has done the task.
+    Overtaken,
+    PutsBack,
+    Works,
+}
+
+impl Judge {
+    fn next(&mut self) -> Fate {
+        self.claims += 1;
+        match (self.claims, rand::random_range(0..100)) {
+            (1, _) => Fate::Dies,
+            (2, _) => Fate::Overtaken,
+            (_, 0..3) => Fate::Dies,
+            (_, 3..5) => Fate::Slow,
+            (_, 5..8) => Fate::PutsBack,
+            _ => Fate::Works,
+        }
+    }
 }
 
 struct Job {
@@ -61,21 +88,20 @@ async fn work(ground: &impl Ground) -> Judge {
                 let id = format!("{worker}:{round}");
                 let outcome = side.0.task(command(&id, TaskAction::Claim(claim))).await.unwrap();
                 let TaskReply::Claimed(got) = outcome else { return };
-                // One at least dies.
-                let first = worker == 0 && round == 0;
-                match if first { 0 } else { rand::random_range(0..100) } {
-                    // It dies, and nobody is told.
-                    0..3 => {
-                        judge.lock().died += 1;
-                        continue;
+                let fate = judge.lock().next();
+                match fate {
+                    Fate::Dies => continue,
+                    Fate::Slow => tokio::time::sleep(Duration::from_millis(lease_ms * 2)).await,
+                    Fate::Overtaken => {
+                        while !judge.lock().believed.contains_key(&*got.key) {
+                            tokio::time::sleep(Duration::from_millis(10)).await;
+                        }
                     }
-                    // It takes too long, and does not know.
-                    3..5 => tokio::time::sleep(Duration::from_millis(lease_ms * 2)).await,
-                    5..8 => {
+                    Fate::PutsBack => {
                         side.say(&format!("back {id}"), back(&got, 0)).await;
                         continue;
                     }
-                    _ => {}
+                    Fate::Works => {}
                 }
                 *judge.lock().believed.entry(got.key.to_string()).or_default() += 1;
                 match side.say(&format!("done {id}"), TaskAction::Finish(at(&got))).await {
@@ -91,9 +117,7 @@ async fn work(ground: &impl Ground) -> Judge {
     all.join_all().await;
     let counts = sides[0].0.pools(Some(POOL)).await.unwrap().remove(0);
     assert_eq!(counts.done, tasks as u64, "none is lost: {counts:?}");
-    let judge = std::mem::take(&mut *judge.lock());
-    assert!(judge.died > 0, "somebody has died");
-    judge
+    std::mem::take(&mut *judge.lock())
 }
 
 pub(crate) async fn each_task_is_done_once(ground: &impl Ground) {
@@ -104,13 +128,7 @@ pub(crate) async fn each_task_is_done_once(ground: &impl Ground) {
 
 /// The control: this is what the check is for.
 pub(crate) async fn without_the_version_check_some_are_done_twice(ground: &impl Ground) {
-    for _ in 0..5 {
-        let judge = work(ground).await;
-        let doubles = judge.believed.values().filter(|times| **times > 1).count();
-        if doubles > 0 {
-            assert!(judge.stale > 0);
-            return;
-        }
-    }
-    panic!("nobody was too slow: this shows nothing");
+    let judge = work(ground).await;
+    assert!(judge.believed.values().any(|times| *times > 1), "nobody was too slow");
+    assert!(judge.stale > 0);
 }
