@@ -125,7 +125,8 @@ fn until_alone(client: &mut Client) {
 #[test]
 fn who_asks_and_never_reads_is_cut_off_and_the_others_are_served() {
     let unread = 1_048_576;
-    let server = Start::ephemeral().config(&format!("unread_bytes = {unread}")).start();
+    let config = format!("unread_bytes = {unread}\nincomplete_ms = 2000");
+    let server = Start::ephemeral().config(&config).start();
     let mut good = server.client();
     // A list of about half a megabyte.
     let lines: Vec<String> =

@@ -36,6 +36,25 @@ async fn locks_and_waits_survive_a_restart_of_the_server() {
     drop(server);
 }
 
+/// Of several resources each, so that pages end where requests do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_of_any_length_is_whole() {
+    let server = Running::start(None, None);
+    let locks = Locks::connect(&server.url()).await.unwrap();
+    let mut held = Vec::new();
+    for n in 0..2_300 {
+        held.push(locks.lock(format!("a:{n}")).also(format!("b:{n}")).await.unwrap());
+    }
+    for (limit, most) in
+        [(0, 2_300), (1_000, 1_000), (2_000, 2_000), (2_001, 2_001), (9_999, 2_300)]
+    {
+        let query = LocksQuery { limit, ..LocksQuery::default() };
+        let entries = locks.list(query).await.unwrap();
+        assert_eq!(entries.len(), 2 * most, "limit {limit}");
+        assert!(entries.is_sorted_by_key(|entry| entry.seq));
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_an_ephemeral_server_forgot_is_lost() {
     let server = Running::start(None, None);

@@ -11,6 +11,7 @@ mod door;
 mod ends;
 mod flight;
 mod guard;
+mod lists;
 mod shortcut;
 
 use std::collections::VecDeque;
@@ -39,6 +40,7 @@ use crate::transport::Incoming;
 pub(crate) use context::Context;
 pub(crate) use flight::Sent;
 pub(crate) use guard::{Guard, LOG_IN, Login};
+use lists::Lists;
 use shortcut::Shortcut;
 
 /// Requests of one connection in one turn; the others have theirs before it goes on.
@@ -128,6 +130,8 @@ pub(crate) struct Turns {
     /// Those of them that waited and are told what came of it. They go first: others wait for a lock until its new
     /// holder has heard of it, and nobody waits for whoever gave it back.
     awaited: Vec<usize>,
+    /// Long lists that somebody is owed.
+    lists: Lists,
     room: Vec<u8>,
     /// How fast requests come.
     pace: Pace,
@@ -177,6 +181,7 @@ impl Turns {
             shaking: VecDeque::new(),
             dirty: Vec::new(),
             awaited: Vec::new(),
+            lists: Lists::default(),
             room: vec![0; READ],
             pace: Pace::new(Instant::now()),
             began: Instant::now(),
@@ -192,7 +197,7 @@ impl Turns {
 
     /// Whether there is something to do without waiting for anyone.
     pub(crate) fn is_busy(&self) -> bool {
-        !self.again.is_empty() || !self.shaking.is_empty()
+        !self.again.is_empty() || !self.shaking.is_empty() || self.next_list().is_some()
     }
 
     /// The socket of a connection can be read or written. If the other side is done, its end is
@@ -221,6 +226,7 @@ impl Turns {
             self.batch.bytes = 0;
         }
         self.pace.begin(self.began);
+        self.answer_a_list();
         for _ in 0..self.again.len() {
             let Some(id) = self.again.pop_front() else { return };
             if self.is_there(id) {
@@ -514,7 +520,8 @@ impl Turns {
                 self.batch.works.push((Some(id), Work::Changes(commands.len(), answer)));
                 self.batch.commands.extend(commands);
             }
-            Ask::Question(queries, answer, fresh) => {
+            Ask::Question(mut queries, answer, fresh) => {
+                self.bound_lists(at, &mut queries, &answer);
                 let work = Work::Question(queries, answer, self.asker(at));
                 if fresh == Fresh::Stale {
                     self.connections[at].open += 1;

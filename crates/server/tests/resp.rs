@@ -409,6 +409,56 @@ fn hundreds_may_wait_at_the_door() {
     assert_eq!(all.len(), 400);
 }
 
+/// As many as nobody would wait for in a socket.
+fn with_many_locks(unread_bytes: usize) -> (Running, common::Client) {
+    let server = Running::with(|config| config.unread_bytes = unread_bytes);
+    let mut client = server.client();
+    for n in 0..400 {
+        let granted = client.say(&format!("LOCK {n}{}", "x".repeat(500)));
+        assert!(granted.contains("granted"), "{granted}");
+    }
+    (server, client)
+}
+
+#[test]
+fn a_list_that_is_too_long_is_refused_and_the_connection_goes_on() {
+    let (server, mut client) = with_many_locks(65_536);
+    for list in ["LOCKS", "LOCKS LIMIT 300", "LOCKS NAME none\r\nLOCKS"] {
+        client.send(list);
+        if list.contains("NAME") {
+            assert_eq!(client.value(), Value::Array(Vec::new()));
+        }
+        let refused = client.next();
+        assert!(refused.starts_with("-LIMIT") && refused.contains("CURSOR"), "{refused}");
+    }
+    let Value::Array(page) = client.ask("LOCKS LIMIT 50") else { panic!("it fits") };
+    assert_eq!(page.len(), 50);
+    let mut peer = common::Peer::to(&server);
+    let refused = peer.say(r#"{"OP":"4","lockName":null,"lockOwner":null}"#);
+    assert!(refused.contains(r#""RC":"4""#) && refused.contains("pages"), "{refused}");
+    assert_eq!(client.say("PING"), "PONG");
+}
+
+/// The bound is for those who do not read. Each list waits until the one before it is sent, so all of them come, in the order in which
+/// they were asked for, with what was asked for between them.
+#[test]
+fn many_long_lists_at_once_are_sent_one_after_the_other() {
+    let (server, _client) = with_many_locks(400_000);
+    let mut all: Vec<common::Client> = (0..4).map(|_| server.client()).collect();
+    for client in &mut all {
+        client.send(&"LOCKS\r\nECHO between\r\nLOCKS OWNER nobody\r\n".repeat(25));
+    }
+    for client in &mut all {
+        for _ in 0..25 {
+            let Value::Array(list) = client.value() else { panic!("it is not too long") };
+            assert_eq!(list.len(), 400);
+            assert_eq!(client.next(), "between");
+            assert_eq!(client.value(), Value::Array(Vec::new()));
+        }
+        assert_eq!(client.say("PING"), "PONG");
+    }
+}
+
 #[test]
 fn who_sends_everything_and_then_says_so_gets_every_answer() {
     let server = Running::start();

@@ -6,6 +6,7 @@ mod claims;
 mod events;
 mod hello;
 mod link;
+mod list;
 mod read;
 mod tasks;
 #[cfg(feature = "tls")]
@@ -49,13 +50,20 @@ impl Server {
         Ok(Server { submit, way })
     }
 
-    /// Sends a command and waits for its answer. The text of a failure says whether it was sent.
     fn command(&self, words: &[&str]) -> oneshot::Receiver<Result<Value, Failure>> {
-        let (send, answer) = oneshot::channel();
-        // If the link has ended, the sender is dropped with it.
-        drop(self.submit.send(Submitted::Command(encode(words), send)));
-        answer
+        send(&self.submit, words)
     }
+}
+
+/// Sends a command and waits for its answer. The text of a failure says whether it was sent.
+fn send(
+    submit: &mpsc::UnboundedSender<Submitted>,
+    words: &[impl AsRef<str>],
+) -> oneshot::Receiver<Result<Value, Failure>> {
+    let (send, answer) = oneshot::channel();
+    // If the link has ended, the sender is dropped with it.
+    drop(submit.send(Submitted::Command(encode(words), send)));
+    answer
 }
 
 /// Why there is no answer.
@@ -78,12 +86,12 @@ impl From<Failure> for ListError {
     }
 }
 
-fn encode(words: &[&str]) -> Vec<u8> {
+fn encode(words: &[impl AsRef<str>]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut writer = Writer { out: &mut out, protocol: Protocol::Resp2 };
     writer.array(words.len());
     for word in words {
-        writer.bulk(word.as_bytes());
+        writer.bulk(word.as_ref().as_bytes());
     }
     out
 }
@@ -162,30 +170,7 @@ impl Strategy for Server {
     }
 
     fn list(&self, query: LocksQuery) -> Pending<Result<Vec<Entry>, ListError>> {
-        let (limit, cursor) = (query.limit.to_string(), query.cursor.to_string());
-        let mut words = vec!["LOCKS"];
-        if let Some(name) = &query.name {
-            words.extend(["NAME", name]);
-        }
-        if let Some(owner) = &query.owner {
-            words.extend(["OWNER", owner]);
-        }
-        if query.waiters {
-            words.push("WAITERS");
-        }
-        if query.limit > 0 {
-            words.extend(["LIMIT", &limit]);
-        }
-        if query.cursor > 0 {
-            words.extend(["CURSOR", &cursor]);
-        }
-        let receiver = self.command(&words);
-        Box::pin(async move {
-            match answer(receiver).await {
-                Ok(value) => read::entries(&value),
-                Err(failure) => Err(failure.into()),
-            }
-        })
+        Box::pin(list::pages(self.submit.clone(), query))
     }
 
     fn revoke(&self, token: u64, reason: &str) -> Pending<Result<bool, ListError>> {

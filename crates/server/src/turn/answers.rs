@@ -6,7 +6,7 @@ use keylatch_table::{
     Applied, Command, Detach, Error, Event, Query, Reply, RequestId, TaskReply, What,
 };
 
-use super::{Batch, Turns, Work};
+use super::{Batch, Turns, Work, lists};
 use crate::connection::{Connection, ConnectionId};
 use crate::listener::{Answer, Speaks, enqueue, http, resp};
 use crate::outbox::{Concerned, Waiter, Wanted, outcome_of};
@@ -91,13 +91,16 @@ impl Turns {
 
     pub(super) fn finish_unchanged(&mut self, id: Option<ConnectionId>, work: Work) {
         let Some(id) = id.filter(|id| self.is_there(*id)) else { return };
+        let Some(work) = self.put_off_list(id, work) else { return };
         match work {
             Work::Question(queries, answer, asker) => {
                 let table = self.table.lock();
                 let now = self.clock.now().max(table.now());
                 let found = self.find(asker.as_deref(), &table, &queries);
                 drop(table);
+                let most = self.config.unread_bytes;
                 let connection = &mut self.connections[id.at];
+                let before = connection.out().len();
                 match answer {
                     Answer::Resp(answer) => {
                         write(connection, |writer| resp::write_found(&answer, &found, now, writer));
@@ -108,7 +111,13 @@ impl Turns {
                     Answer::Http(answer) => {
                         connection.closing |= answer.meta.close;
                         http::write_found(&answer, &found, now, connection.out());
+                        return self.answered(id);
                     }
+                }
+                if connection.out().len() - before > most {
+                    connection.out().truncate(before);
+                    let error = connection.speaks.error("LIMIT", &lists::too_long(most));
+                    connection.out().extend_from_slice(&error);
                 }
             }
             Work::Say(bytes) => self.connections[id.at].out().extend_from_slice(&bytes),

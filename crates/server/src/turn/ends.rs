@@ -84,7 +84,10 @@ impl Turns {
                 || !connection.waiting.is_empty()
                 || !connection.held.is_empty()
                 || connection.subscribed;
-            connection.is_slow(now, incomplete)
+            // It is owed something, and does not even take what it has been answered.
+            let stuck = connection.open > 0 && connection.has_unsent() && since > incomplete;
+            stuck
+                || connection.is_slow(now, incomplete)
                 || (!connection.greeted && since > handshake)
                 || (!idle.is_zero() && !busy && since > idle)
         };
