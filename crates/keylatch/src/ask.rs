@@ -172,13 +172,12 @@ impl<For> Ask<For> {
         ask.wait_ms = ms(self.wait);
         ask.lease_ms = ms(self.locks.capabilities.lease(self.lease));
         ask.detect = self.detect;
-        if self.meta.is_some() || !self.max_hold.is_zero() {
-            ask.extra = Some(Box::new(keylatch_table::Extra {
-                max_hold_ms: ms(self.max_hold),
-                meta: self.meta.map(Into::into),
-                ..keylatch_table::Extra::default()
-            }));
-        }
+        let extra = keylatch_table::Extra {
+            max_hold_ms: ms(self.max_hold),
+            meta: self.meta.map(Into::into),
+            ..keylatch_table::Extra::default()
+        };
+        ask.extra = extra.into();
         Ok(ask)
     }
 }

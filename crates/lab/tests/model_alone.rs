@@ -5,8 +5,8 @@ mod common;
 
 use common::{Scene, asks, resource};
 use keylatch_table::{
-    Acquire, Answer, Cause, Command, Detach, Error, Event, Extra, Keyed, KeyedOp, Loss, Party,
-    Query, Reply, State, Target,
+    Acquire, Answer, Cause, Command, Detach, Error, Event, Keyed, KeyedOp, Loss, Party, Query,
+    Reply, State, Target, Value,
     task::{
         Checked, Claim, Create, PutBack, TaskAction, TaskCommand, TaskEvent, TaskReply, TaskState,
     },
@@ -210,8 +210,7 @@ fn a_detached_waiter_keeps_its_place_for_its_grace() {
 #[test]
 fn a_value_decides_what_a_keyed_command_may_touch() {
     let mut scene = Scene::new();
-    let extra =
-        Some(Box::new(Extra { value: Some(b"mine".as_slice().into()), ..Extra::default() }));
+    let extra = Value::from(&b"mine"[..]).into();
     scene.ask_with(Acquire { extra, ..asks("1", "", &["X k"]) });
     scene.ask("2", "", &["X native"]);
     let mut delete = |value: &[u8]| {

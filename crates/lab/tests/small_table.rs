@@ -70,7 +70,7 @@ fn plain(command: Command) -> Command {
     match command {
         Command::Acquire(mut ask) => {
             ask.detect = false;
-            ask.extra.iter_mut().for_each(|extra| extra.alias = None);
+            ask.extra = keylatch_table::Extra { alias: None, ..ask.extra.into() }.into();
             Command::Acquire(ask)
         }
         other => other,

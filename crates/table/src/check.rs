@@ -190,10 +190,7 @@ impl Table {
         if requests.map(|(at, _)| board.parts_of(at).count()).sum::<usize>() != parts {
             return Some("L2: a part hangs nowhere");
         }
-        let aliases = board
-            .requests
-            .iter()
-            .filter(|(_, request)| request.extra().is_some_and(|extra| extra.alias.is_some()));
+        let aliases = board.requests.iter().filter(|(_, request)| request.extra.alias().is_some());
         if aliases.count() != board.aliases.len() {
             return Some("L5: an alias without request");
         }

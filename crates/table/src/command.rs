@@ -98,10 +98,93 @@ pub struct Acquire {
     /// Whether the owner stands for one thread of control and cycles are to be refused.
     pub detect: bool,
     /// What few requests have.
-    pub extra: Option<Box<Extra>>,
+    pub extra: Extras,
 }
 
-/// What few requests have: kept apart, so that the others do not pay for it.
+/// What few requests have, made from an [`Extra`]: kept apart, so that the others do not pay for it, but for a value
+/// alone, which is what `SET` makes. It stays in place: a lock by `SET` needs no memory of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Extras(Form);
+
+/// Each content has one form.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Form {
+    #[default]
+    Nothing,
+    Value(Value),
+    /// More than a value, or something else.
+    Boxed(Box<Extra>),
+}
+
+impl Extras {
+    /// Whether there is nothing.
+    pub fn is_none(&self) -> bool {
+        matches!(self.0, Form::Nothing)
+    }
+
+    /// See [`Extra::max_hold_ms`].
+    #[inline]
+    pub fn max_hold_ms(&self) -> u64 {
+        self.boxed().map_or(0, |extra| extra.max_hold_ms)
+    }
+
+    /// See [`Extra::meta`].
+    pub fn meta(&self) -> Option<&str> {
+        self.boxed()?.meta.as_deref()
+    }
+
+    /// See [`Extra::value`].
+    pub fn value(&self) -> Option<&[u8]> {
+        match &self.0 {
+            Form::Nothing => None,
+            Form::Value(value) => Some(value),
+            Form::Boxed(extra) => extra.value.as_deref(),
+        }
+    }
+
+    /// See [`Extra::alias`].
+    #[inline]
+    pub fn alias(&self) -> Option<&str> {
+        self.boxed()?.alias.as_deref()
+    }
+
+    fn boxed(&self) -> Option<&Extra> {
+        match &self.0 {
+            Form::Boxed(extra) => Some(extra),
+            _ => None,
+        }
+    }
+}
+
+impl From<Value> for Extras {
+    fn from(value: Value) -> Extras {
+        Extras(Form::Value(value))
+    }
+}
+
+impl From<Extra> for Extras {
+    fn from(extra: Extra) -> Extras {
+        Extras(match extra {
+            Extra { max_hold_ms: 0, meta: None, value: None, alias: None } => Form::Nothing,
+            Extra { max_hold_ms: 0, meta: None, value: Some(value), alias: None } => {
+                Form::Value(value)
+            }
+            extra => Form::Boxed(Box::new(extra)),
+        })
+    }
+}
+
+impl From<Extras> for Extra {
+    fn from(extras: Extras) -> Extra {
+        match extras.0 {
+            Form::Nothing => Extra::default(),
+            Form::Value(value) => Extra { value: Some(value), ..Extra::default() },
+            Form::Boxed(extra) => *extra,
+        }
+    }
+}
+
+/// What an [`Extras`] is made of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Extra {
     /// The longest total hold, renewals included; 0 is unbounded.
@@ -125,17 +208,13 @@ impl Acquire {
             wait_ms: 0,
             lease_ms: 30_000,
             detect: false,
-            extra: None,
+            extra: Extras::default(),
         }
     }
 
     /// Whether both named the same owner.
     pub(crate) fn same_owner(&self, other: &Acquire) -> bool {
         self.party.explicit && other.party.explicit && self.party.owner == other.party.owner
-    }
-
-    pub(crate) fn alias(&self) -> Option<&str> {
-        self.extra.as_ref()?.alias.as_deref()
     }
 
     /// All resources asked for, the first one first.

@@ -4,7 +4,9 @@
 //! used again: a log may be read by any later version.
 
 use crate::codec::{CodecError, Read, Reader, Writer};
-use crate::{Acquire, Command, Detach, Extra, Keyed, KeyedOp, Part, Party, Settings, Target};
+use crate::{
+    Acquire, Command, Detach, Extra, Extras, Keyed, KeyedOp, Part, Party, Settings, Target,
+};
 
 impl Command {
     /// The command's bytes.
@@ -122,7 +124,7 @@ fn write_acquire(to: &mut Writer, ask: &Acquire) {
     to.u64(ask.wait_ms);
     to.u64(ask.lease_ms);
     to.bool(ask.detect);
-    to.option(ask.extra.as_deref(), write_extra);
+    write_extras(to, &ask.extra);
 }
 
 fn read_acquire(from: &mut Reader<'_>) -> Read<Acquire> {
@@ -134,7 +136,7 @@ fn read_acquire(from: &mut Reader<'_>) -> Read<Acquire> {
         wait_ms: from.u64()?,
         lease_ms: from.u64()?,
         detect: from.bool()?,
-        extra: from.option(read_extra)?.map(Box::new),
+        extra: read_extras(from)?,
     })
 }
 
@@ -161,20 +163,34 @@ pub(crate) fn read_party(from: &mut Reader<'_>) -> Read<Party> {
     })
 }
 
-pub(crate) fn write_extra(to: &mut Writer, extra: &Extra) {
-    to.u64(extra.max_hold_ms);
-    to.option(extra.meta.as_deref(), Writer::text);
-    to.option(extra.value.as_deref(), Writer::bytes);
-    to.option(extra.alias.as_deref(), Writer::text);
+pub(crate) fn write_extras(to: &mut Writer, extra: &Extras) {
+    to.option((!extra.is_none()).then_some(extra), write_extra);
 }
 
-pub(crate) fn read_extra(from: &mut Reader<'_>) -> Read<Extra> {
-    Ok(Extra {
+pub(crate) fn read_extras(from: &mut Reader<'_>) -> Read<Extras> {
+    match from.option(read_extra)? {
+        None => Ok(Extras::default()),
+        // Nothing has one form.
+        Some(extra) if extra.is_none() => Err(CodecError::Bad("extra")),
+        Some(extra) => Ok(extra),
+    }
+}
+
+pub(crate) fn write_extra(to: &mut Writer, extra: &Extras) {
+    to.u64(extra.max_hold_ms());
+    to.option(extra.meta(), Writer::text);
+    to.option(extra.value(), Writer::bytes);
+    to.option(extra.alias(), Writer::text);
+}
+
+pub(crate) fn read_extra(from: &mut Reader<'_>) -> Read<Extras> {
+    let extra = Extra {
         max_hold_ms: from.u64()?,
         meta: from.option(Reader::text)?.map(Into::into),
         value: from.option(Reader::bytes)?.map(Into::into),
         alias: from.option(Reader::text)?.map(Into::into),
-    })
+    };
+    Ok(extra.into())
 }
 
 fn write_target(to: &mut Writer, target: &Target) {

@@ -46,7 +46,9 @@ mod tally;
 pub mod task;
 
 pub use codec::CodecError;
-pub use command::{Acquire, Command, Detach, Extra, Keyed, KeyedOp, Part, Party, Target, Text};
+pub use command::{
+    Acquire, Command, Detach, Extra, Extras, Keyed, KeyedOp, Part, Party, Target, Text,
+};
 pub use error::{Error, What};
 pub use lock::Alone;
 pub use mode::Mode;

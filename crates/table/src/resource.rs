@@ -69,6 +69,8 @@ pub enum ResourceError {
     TooLong,
     /// More than [`Resource::FIELDS`] fields.
     TooManyFields,
+    /// A name must be UTF-8.
+    NotText,
     /// The bytes are not the canonical form.
     Malformed,
 }
@@ -79,6 +81,7 @@ impl fmt::Display for ResourceError {
             ResourceError::EmptyName => "a resource needs a name",
             ResourceError::TooLong => "a name or field is longer than 65,535 bytes",
             ResourceError::TooManyFields => "a resource has at most 16 fields",
+            ResourceError::NotText => "a name must be valid UTF-8",
             ResourceError::Malformed => "these bytes are not a resource",
         })
     }
@@ -98,21 +101,32 @@ impl Resource {
 
     /// A plain key: a name without fields.
     pub fn plain(name: &str) -> Result<Resource, ResourceError> {
-        Resource::new(name, &[])
+        Resource::plain_bytes(name.as_bytes())
+    }
+
+    /// The same of bytes that may be none: they are looked at here, and nearly all are plain ASCII.
+    pub fn plain_bytes(name: &[u8]) -> Result<Resource, ResourceError> {
+        if !name.is_ascii() && std::str::from_utf8(name).is_err() {
+            return Err(ResourceError::NotText);
+        }
+        if name.is_empty() {
+            return Err(ResourceError::EmptyName);
+        }
+        let length = u16::try_from(name.len()).map_err(|_| ResourceError::TooLong)?;
+        let parts = [&length.to_le_bytes()[..], name, &[0]];
+        Ok(Resource { bytes: ShortBytes::concat(parts) })
     }
 
     /// A name with fields.
     pub fn new(name: &str, fields: &[Field<'_>]) -> Result<Resource, ResourceError> {
+        if fields.is_empty() {
+            return Resource::plain(name);
+        }
         if name.is_empty() {
             return Err(ResourceError::EmptyName);
         }
         if fields.len() > Resource::FIELDS {
             return Err(ResourceError::TooManyFields);
-        }
-        if fields.is_empty() {
-            let length = u16::try_from(name.len()).map_err(|_| ResourceError::TooLong)?;
-            let parts = [&length.to_le_bytes()[..], name.as_bytes(), &[0]];
-            return Ok(Resource { bytes: ShortBytes::concat(parts) });
         }
         let texts = fields.iter().map(|field| 3 + field_text(*field).len()).sum::<usize>();
         let mut bytes = Vec::with_capacity(3 + name.len() + texts);

@@ -124,5 +124,6 @@ mod tests {
     fn neither_the_form_nor_an_option_takes_room() {
         assert_eq!(size_of::<ShortBytes>(), 24);
         assert_eq!(size_of::<Option<ShortBytes>>(), 24);
+        assert_eq!(size_of::<crate::Extras>(), 24, "nor the forms around it");
     }
 }

@@ -11,7 +11,7 @@ use twox_hash::XxHash3_64;
 use crate::board::deadlines::NEVER;
 use crate::board::ended::{End, EndedId};
 use crate::codec::{CodecError, Read, Reader, Writer};
-use crate::command_bytes::{read_extra, read_party, read_settings};
+use crate::command_bytes::{read_extras, read_party, read_settings};
 use crate::standing::{Standing, StandingPart, StandingWait};
 use crate::{Cause, Party, Table, Text, rules};
 
@@ -105,7 +105,7 @@ impl Table {
                     asked: from.mode()?,
                 })
             })?,
-            extra: from.option(read_extra)?.unwrap_or_default(),
+            extra: read_extras(from)?,
             wait_ms: from.u64()?,
             wait: match token {
                 0 => Some(StandingWait {

@@ -10,7 +10,7 @@ use crate::board::slab::NONE;
 use crate::board::{More, Request, Wait};
 use crate::lock::lease_end;
 use crate::snapshot::LATEST;
-use crate::{CodecError, Extra, Mode, Party, RequestId, Resource, Settings, Table, rules};
+use crate::{CodecError, Extras, Mode, Party, RequestId, Resource, Settings, Table, rules};
 
 /// A live request in full.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub struct Standing {
     /// Its resources, in the order asked.
     pub parts: Vec<StandingPart>,
     /// What few requests have.
-    pub extra: Extra,
+    pub extra: Extras,
     /// The wait asked for, while it waits or if it has an alias; else 0.
     pub wait_ms: u64,
     /// Present exactly while it waits.
@@ -72,7 +72,7 @@ impl Standing {
     /// and nobody else is let in or kept out by it.
     pub fn is_alike(&self, other: &Standing) -> bool {
         let plain = |standing: &Standing| {
-            standing.extra == Extra::default()
+            standing.extra.is_none()
                 && !standing.detect
                 && matches!(&standing.parts[..], [part] if part.mode == Mode::Exclusive)
         };
@@ -153,7 +153,7 @@ impl Table {
                     asked: part.asked,
                 })
                 .collect(),
-            extra: request.extra().cloned().unwrap_or_default(),
+            extra: request.extra.clone(),
             wait_ms: more.map_or(0, |more| more.wait_ms),
             wait: wait.map(|wait| StandingWait {
                 asked: wait.asked,
@@ -184,7 +184,7 @@ impl Table {
         let who = self.board.parties.look_up(&standing.party);
         let request = Request {
             deadline: standing.deadline.unwrap_or(NEVER),
-            extra: (extra != Extra::default()).then(|| Box::new(extra)),
+            extra,
             more: needed.then(|| Box::new(More { also: Vec::new(), wait_ms, wait })),
             waited_ms: standing.waited_ms as u32,
             lease_ms: standing.lease_ms as u32,
@@ -205,7 +205,7 @@ impl Table {
     fn possible(&self, standing: &Standing) -> bool {
         let short = |ms: u64| ms < u64::from(u32::MAX);
         let Standing { token, since, deadline, extra, .. } = standing;
-        let longest = || lease_end(*since, 0, *since, extra.max_hold_ms);
+        let longest = || lease_end(*since, 0, *since, extra.max_hold_ms());
         self.board.known(&standing.id).is_none()
             && standing.seq > self.board.last_seq()
             && standing.seq <= self.seq
@@ -215,7 +215,7 @@ impl Table {
             && u32::try_from(standing.waited_ms).is_ok()
             && short(standing.lease_ms)
             && short(standing.wait_ms)
-            && short(extra.max_hold_ms)
+            && short(extra.max_hold_ms())
             && deadline.is_none_or(|deadline| deadline < LATEST)
             && (*token == 0 || deadline.unwrap_or(NEVER) <= longest())
             && (!standing.detect || standing.party.explicit)
@@ -227,7 +227,7 @@ impl Table {
     /// Whether a waiter's deadline is the one that its wait and grace give.
     fn possible_wait(&self, standing: &Standing) -> bool {
         let Some(wait) = &standing.wait else {
-            return standing.wait_ms == 0 || standing.extra.alias.is_some();
+            return standing.wait_ms == 0 || standing.extra.alias().is_some();
         };
         let grace = wait.grace.map_or(NEVER, |(_, end)| end);
         standing.deadline == Some(wait.end.min(grace))

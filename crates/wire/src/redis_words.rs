@@ -35,7 +35,7 @@ pub enum KeyRequest {
 }
 
 pub(crate) fn read_key(words: &mut Words<'_>) -> Result<Resource, WordError> {
-    Resource::plain(words.text("the key")?).map_err(bad_resource)
+    Resource::plain_bytes(words.bytes("the key")?).map_err(bad_resource)
 }
 
 pub(crate) fn read_keys(words: &mut Words<'_>) -> Result<Vec<Resource>, WordError> {

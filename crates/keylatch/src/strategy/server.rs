@@ -103,7 +103,7 @@ async fn answer(receiver: oneshot::Receiver<Result<Value, Failure>>) -> Result<V
 
 impl Strategy for Server {
     fn acquire(&self, ask: Acquire) -> Pending<Result<Granted, LockError>> {
-        let extra = ask.extra.unwrap_or_default();
+        let extra = keylatch_table::Extra::from(ask.extra);
         let lock = Lock {
             part: ask.part,
             also: ask.also,

@@ -247,7 +247,7 @@ impl World {
                 Part::new(self.areas[usize::from(*area)].resource.clone(), *mode)
             });
         let max_hold_ms = asked.max_hold_ms;
-        let extra = (max_hold_ms > 0).then(|| Box::new(Extra { max_hold_ms, ..Extra::default() }));
+        let extra = Extra { max_hold_ms, ..Extra::default() }.into();
         Acquire {
             id: slot.id.clone(),
             part: parts.next().expect("a request has a resource"),

@@ -2,8 +2,8 @@
 //! fuzzer gets to states with many requests that stand in each other's way.
 
 use keylatch_table::{
-    ANY, Acquire, Answer, Command, Detach, Extra, Field, Keyed, KeyedOp, Mode, Part, Party, Query,
-    RequestId, Resource, Settings, Target, Text,
+    ANY, Acquire, Answer, Command, Detach, Extra, Extras, Field, Keyed, KeyedOp, Mode, Part, Party,
+    Query, RequestId, Resource, Settings, Target, Text,
     task::{Body, Checked, Claim, Create, PutBack, TaskAction, TaskCommand},
 };
 
@@ -175,7 +175,7 @@ impl Script<'_> {
             party,
             wait_ms: LENGTHS_MS[usize::from(shape >> 5)],
             lease_ms: self.choices.pick(&LENGTHS_MS),
-            extra: if shape & 0x18 == 0x18 { Some(Box::new(self.extra())) } else { None },
+            extra: if shape & 0x18 == 0x18 { self.extra() } else { Extras::default() },
         };
         self.asked.push(ask.clone());
         ask
@@ -186,14 +186,15 @@ impl Script<'_> {
         Acquire { wait_ms: u64::from(ask.wait_ms == LENGTHS_MS[7]), ..ask }
     }
 
-    fn extra(&mut self) -> Extra {
+    fn extra(&mut self) -> Extras {
         let byte = self.choices.byte();
-        Extra {
+        let extra = Extra {
             max_hold_ms: LENGTHS_MS[usize::from(byte & 7)],
             meta: (byte & 8 != 0).then(|| "meta".into()),
             value: (byte & 0x10 != 0).then(|| self.choices.pick(&VALUES).into()),
             alias: (byte & 0x20 != 0).then(|| self.choices.pick(&ALIASES).into()),
-        }
+        };
+        extra.into()
     }
 
     /// A number near the last token: one that is held, was held, or is not given out yet.
@@ -238,7 +239,7 @@ impl Script<'_> {
             8 => ask.part = self.part(),
             9 => ask.party = self.party(),
             10 => ask.lease_ms += 1,
-            11 => ask.extra = Some(Box::new(self.extra())),
+            11 => ask.extra = self.extra(),
             _ => {}
         }
         Command::Acquire(ask)

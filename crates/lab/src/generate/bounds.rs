@@ -1,7 +1,8 @@
 //! Settings that change, and commands that are refused: each with one thing wrong.
 
 use keylatch_table::{
-    ANY, Acquire, Command, Extra, Keyed, KeyedOp, Mode, Part, Party, RequestId, Resource, Settings,
+    ANY, Acquire, Command, Extra, Extras, Keyed, KeyedOp, Mode, Part, Party, RequestId, Resource,
+    Settings,
     task::{Body, Checked, Claim, Create, PutBack, TaskAction, TaskCommand},
 };
 
@@ -79,8 +80,7 @@ impl Generator {
         let mut asked = self.acquire();
         asked.id = self.new_id();
         asked.also = Vec::new();
-        asked.extra = None;
-        let extra = |extra: Extra| Some(Box::new(extra));
+        asked.extra = Extras::default();
         match self.random.below(18) {
             0 => asked.id = RequestId::new(""),
             1 => asked.id = RequestId::new(&long(bounds.id_bytes)),
@@ -95,21 +95,22 @@ impl Generator {
             6 => asked.wait_ms = bounds.wait_ms + 1,
             7 => asked.lease_ms = bounds.lease_ms + 1,
             8 => {
-                asked.extra = extra(Extra { max_hold_ms: bounds.lease_ms + 1, ..Extra::default() });
+                asked.extra =
+                    Extras::from(Extra { max_hold_ms: bounds.lease_ms + 1, ..Extra::default() });
             }
             9 => {
                 let meta = Some(long(bounds.meta_bytes).into());
-                asked.extra = extra(Extra { meta, ..Extra::default() });
+                asked.extra = Extras::from(Extra { meta, ..Extra::default() });
             }
             10 => {
                 let value = Some(long(bounds.meta_bytes).into_bytes().as_slice().into());
-                asked.extra = extra(Extra { value, ..Extra::default() });
+                asked.extra = Extras::from(Extra { value, ..Extra::default() });
             }
             11 => {
                 let alias = Some(long(bounds.meta_bytes).into());
-                asked.extra = extra(Extra { alias, ..Extra::default() });
+                asked.extra = Extras::from(Extra { alias, ..Extra::default() });
             }
-            12 => asked.extra = extra(Extra { alias: Some("".into()), ..Extra::default() }),
+            12 => asked.extra = Extras::from(Extra { alias: Some("".into()), ..Extra::default() }),
             13 => {
                 let names = (0..bounds.resources).map(|number| format!("n{number}"));
                 asked.also = names.map(|name| Part::new(plain(&name), asked.part.mode)).collect();

@@ -1,8 +1,8 @@
 //! Lock commands.
 
 use keylatch_table::{
-    ANY, Acquire, Command, Detach, Extra, Field, Keyed, KeyedOp, Mode, Part, Party, RequestId,
-    Resource,
+    ANY, Acquire, Command, Detach, Extra, Extras, Field, Keyed, KeyedOp, Mode, Part, Party,
+    RequestId, Resource,
 };
 
 use super::Generator;
@@ -80,7 +80,7 @@ impl Generator {
             party,
             wait_ms: self.wait_ms(),
             lease_ms: self.lease_ms(),
-            extra: None,
+            extra: Extras::default(),
         };
         if self.random.percent(self.world.several_percent) {
             asked.also = (0..self.random.between(1, 3)).map(|_| self.part()).collect();
@@ -110,7 +110,7 @@ impl Generator {
         asked.also = kept.split_off(1);
     }
 
-    fn extra(&mut self) -> Option<Box<Extra>> {
+    fn extra(&mut self) -> Extras {
         let mut extra = Extra::default();
         if self.random.percent(10) {
             extra.max_hold_ms = self.random.between(1, 150);
@@ -124,8 +124,7 @@ impl Generator {
         if self.random.percent(6) {
             extra.alias = Some(format!("s{}", self.random.below(4)).into());
         }
-        let plain = extra == Extra::default() && !self.random.percent(3);
-        (!plain).then(|| Box::new(extra))
+        extra.into()
     }
 
     fn value(&mut self) -> Box<[u8]> {

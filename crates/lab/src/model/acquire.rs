@@ -18,7 +18,7 @@ fn same_content(first: &Acquire, again: &Acquire) -> bool {
         && owner(first) == owner(again)
         && first.lease_ms == again.lease_ms
         && first.detect == again.detect
-        && first.extra.clone().unwrap_or_default() == again.extra.clone().unwrap_or_default()
+        && first.extra == again.extra
 }
 
 impl Model {

@@ -89,16 +89,13 @@ impl Model {
         lengths.party(&asked.party, bounds);
         lengths.most_ms(What::Wait, asked.wait_ms, bounds.wait_ms);
         lengths.most_ms(What::Lease, asked.lease_ms, bounds.lease_ms);
-        if let Some(extra) = &asked.extra {
-            lengths.most_ms(What::MaxHold, extra.max_hold_ms, bounds.lease_ms);
-            let meta = extra.meta.as_ref().map_or(0, |meta| meta.len());
-            lengths.most(What::Meta, meta, bounds.meta_bytes);
-            let value = extra.value.as_ref().map_or(0, |value| value.len());
-            lengths.most(What::Value, value, bounds.meta_bytes);
-            if let Some(alias) = &extra.alias {
-                lengths.most(What::Alias, alias.len(), bounds.meta_bytes);
-                lengths.some(What::Alias, alias.len());
-            }
+        let extra = &asked.extra;
+        lengths.most_ms(What::MaxHold, extra.max_hold_ms(), bounds.lease_ms);
+        lengths.most(What::Meta, extra.meta().map_or(0, str::len), bounds.meta_bytes);
+        lengths.most(What::Value, extra.value().map_or(0, <[u8]>::len), bounds.meta_bytes);
+        if let Some(alias) = extra.alias() {
+            lengths.most(What::Alias, alias.len(), bounds.meta_bytes);
+            lengths.some(What::Alias, alias.len());
         }
         self.refuse_lengths(lengths)
     }

@@ -120,15 +120,15 @@ impl Request {
     }
 
     pub(crate) fn max_hold_ms(&self) -> u64 {
-        self.asked.extra.as_ref().map_or(0, |extra| extra.max_hold_ms)
+        self.asked.extra.max_hold_ms()
     }
 
     pub(crate) fn alias(&self) -> Option<&str> {
-        self.asked.extra.as_ref()?.alias.as_deref()
+        self.asked.extra.alias()
     }
 
     pub(crate) fn value(&self) -> Option<&[u8]> {
-        self.asked.extra.as_ref()?.value.as_deref()
+        self.asked.extra.value()
     }
 
     /// When it ends by itself: of a holder the lease or the longest hold, of a waiter its wait or
@@ -184,7 +184,7 @@ impl Request {
     /// One entry a resource, in the order asked.
     pub(crate) fn entries(&self, now: u64) -> Vec<Entry> {
         let wait_known = self.wait().is_some() || self.alias().is_some();
-        let extra = self.asked.extra.clone().unwrap_or_default();
+        let extra = &self.asked.extra;
         self.parts
             .iter()
             .map(|part| Entry {
@@ -202,8 +202,8 @@ impl Request {
                 arrived: self.arrived,
                 wait_ms: if wait_known { self.asked.wait_ms } else { 0 },
                 lease_asked_ms: self.asked.lease_ms,
-                meta: extra.meta.clone(),
-                alias: extra.alias.clone(),
+                meta: extra.meta().map(Into::into),
+                alias: extra.alias().map(Into::into),
             })
             .collect()
     }

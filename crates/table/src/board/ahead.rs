@@ -30,8 +30,6 @@ impl Board {
         for at in ends.clone() {
             let request = &self.requests[at];
             seen ^= self.parts[request.part].resource as usize;
-            seen ^=
-                request.extra().map_or(0, |extra| extra.value.as_deref().map_or(0, <[u8]>::len));
         }
         let mut ending = 0;
         for at in ends {

@@ -22,14 +22,25 @@ pub(crate) const TAKEN: u32 = u32::MAX;
 /// the cache, and one holds few enough slots to sort.
 const BUCKET_BITS: u32 = 4;
 
-#[derive(Clone, Debug)]
+/// Buckets that are over keep their room for the next ones, if it is no more than this many entries,
+/// of as many buckets as this: growing anew would cost more than filling.
+const KEPT_ENTRIES: usize = 16 * 1_024;
+const KEPT_BUCKETS: usize = 128;
+
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Deadlines {
-    buckets: BTreeMap<u64, Bucket>,
-    /// No deadline is earlier than this.
+    /// Where the bucket of a time is, by its first millisecond without [`BUCKET_BITS`].
+    order: BTreeMap<u64, u32>,
+    buckets: Vec<Bucket>,
+    /// Buckets that are in nobody's use.
+    free: Vec<u32>,
+    /// The bucket that was used last, which is mostly the next one too: leases are alike.
+    last: Option<(u64, u32)>,
+    /// No deadline is earlier than this; of no interest without buckets.
     next: u64,
 }
 
-/// Never without a slot.
+/// Never without a slot while it is in `order`.
 #[derive(Clone, Debug, Default)]
 struct Bucket {
     entries: Vec<Entry>,
@@ -45,16 +56,10 @@ struct Entry {
     ms: u32,
 }
 
-impl Default for Deadlines {
-    fn default() -> Deadlines {
-        Deadlines { buckets: BTreeMap::new(), next: NEVER }
-    }
-}
-
 impl Deadlines {
     /// No deadline is earlier; it may be later.
     pub(crate) fn next(&self) -> u64 {
-        self.next
+        if self.order.is_empty() { NEVER } else { self.next }
     }
 
     /// Adds a slot; returns its place, which the caller keeps for [`Deadlines::remove`].
@@ -62,10 +67,27 @@ impl Deadlines {
         if deadline == NEVER {
             return 0;
         }
-        self.next = self.next.min(deadline);
-        let Bucket { entries, .. } = self.buckets.entry(deadline >> BUCKET_BITS).or_default();
+        self.next = self.next().min(deadline);
+        let key = deadline >> BUCKET_BITS;
+        let at = match self.last {
+            Some((last, at)) if last == key => at,
+            _ => self.enter(key),
+        };
+        let entries = &mut self.buckets[at as usize].entries;
         entries.push(Entry { slot, ms: deadline as u32 % (1 << BUCKET_BITS) });
         entries.len() as u32 - 1
+    }
+
+    /// The bucket of `key`, new or not.
+    fn enter(&mut self, key: u64) -> u32 {
+        let at = *self.order.entry(key).or_insert_with(|| {
+            self.free.pop().unwrap_or_else(|| {
+                self.buckets.push(Bucket::default());
+                self.buckets.len() as u32 - 1
+            })
+        });
+        self.last = Some((key, at));
+        at
     }
 
     /// Removes the slot at `place`; returns the slot that now stands there instead, if one does.
@@ -74,17 +96,30 @@ impl Deadlines {
             return None;
         }
         let key = deadline >> BUCKET_BITS;
-        let Bucket { entries, holes } =
-            self.buckets.get_mut(&key).expect("a deadline has a bucket");
+        let at = match self.last {
+            Some((last, at)) if last == key => at,
+            _ => self.order[&key],
+        };
+        let Bucket { entries, holes } = &mut self.buckets[at as usize];
         entries.swap_remove(place as usize);
         let moved = entries.get(place as usize).map(|entry| entry.slot);
         if entries.len() == *holes {
-            self.buckets.remove(&key);
-            if self.buckets.is_empty() {
-                self.next = NEVER;
-            }
+            self.order.remove(&key);
+            self.put_away(at);
         }
         moved.filter(|slot| *slot != NONE)
+    }
+
+    /// A bucket that is not in `order` any more.
+    fn put_away(&mut self, at: u32) {
+        let bucket = &mut self.buckets[at as usize];
+        bucket.entries.clear();
+        bucket.holes = 0;
+        if bucket.entries.capacity() > KEPT_ENTRIES || self.free.len() >= KEPT_BUCKETS {
+            bucket.entries = Vec::new();
+        }
+        self.free.push(at);
+        self.last = None;
     }
 
     /// Takes out the slots whose deadline has come, with that, in no particular order. Their place is
@@ -93,12 +128,13 @@ impl Deadlines {
         let mut due = Vec::new();
         let mut next = NEVER;
         let mut empty = None;
-        for (key, bucket) in &mut self.buckets {
+        for (key, at) in &self.order {
             let start = key << BUCKET_BITS;
             if start > now {
                 next = next.min(start);
                 break;
             }
+            let bucket = &mut self.buckets[*at as usize];
             for entry in bucket.entries.iter_mut().filter(|entry| entry.slot != NONE) {
                 let deadline = start + u64::from(entry.ms);
                 if deadline <= now {
@@ -114,7 +150,10 @@ impl Deadlines {
         }
         // All buckets before an empty one are empty too: their time is over.
         if let Some(last) = empty {
-            self.buckets = self.buckets.split_off(&(last + 1));
+            let left = self.order.split_off(&(last + 1));
+            for at in std::mem::replace(&mut self.order, left).into_values() {
+                self.put_away(at);
+            }
         }
         self.next = next;
         due
@@ -122,7 +161,7 @@ impl Deadlines {
 
     #[cfg(test)]
     fn is_empty(&self) -> bool {
-        self.buckets.is_empty()
+        self.order.is_empty() && self.buckets.len() == self.free.len()
     }
 }
 
@@ -159,7 +198,7 @@ mod tests {
             deadlines.insert(deadline, deadline as u32);
         }
         assert_eq!(deadlines.take_due(64), [(3, 3), (40, 40), (60, 60)]);
-        assert_eq!((deadlines.buckets.len(), deadlines.next()), (2, 70));
+        assert_eq!((deadlines.order.len(), deadlines.next()), (2, 70));
         deadlines.insert(65, 65);
         assert_eq!(deadlines.take_due(1_000), [(70, 70), (65, 65), (100, 100)]);
         assert!(deadlines.is_empty());

@@ -51,7 +51,9 @@ impl<T> Memory<T> {
     pub(crate) fn pop(&mut self) {
         self.ring.pop_front();
         self.first = self.first.wrapping_add(1) % NUMBERS;
-        self.drop_taken();
+        if self.taken > 0 {
+            self.drop_taken();
+        }
     }
 
     /// Takes an entry out, wherever it is.

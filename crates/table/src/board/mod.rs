@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, HashMap};
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 
-use crate::{Extra, Mode, RequestId, Text};
+use crate::{Extras, Mode, RequestId, Text};
 use deadlines::Deadlines;
 use ended::{EndedId, Memory};
 use few::Few;
@@ -45,8 +45,8 @@ pub(crate) struct Request {
     pub(crate) since: u64,
     /// When its lease ends; while it waits, its wait or its grace. `NEVER` for no lease.
     pub(crate) deadline: u64,
-    /// Present exactly while there is something in it, as it came with the request.
-    pub(crate) extra: Option<Box<Extra>>,
+    /// As it came with the request.
+    pub(crate) extra: Extras,
     /// Present exactly while there is something in it.
     pub(crate) more: Option<Box<More>>,
     /// How long it waited before it was granted.
@@ -110,7 +110,7 @@ impl Request {
             token,
             since,
             deadline: deadlines::NEVER,
-            extra: None,
+            extra: Extras::default(),
             more: None,
             waited_ms: 0,
             lease_ms: 0,
@@ -138,12 +138,8 @@ impl Request {
         self.more.as_mut().and_then(|more| more.wait.as_mut()).expect("a waiter has a wait")
     }
 
-    pub(crate) fn extra(&self) -> Option<&Extra> {
-        self.extra.as_deref()
-    }
-
     pub(crate) fn max_hold_ms(&self) -> u64 {
-        self.extra().map_or(0, |extra| extra.max_hold_ms)
+        self.extra.max_hold_ms()
     }
 }
 
@@ -233,7 +229,7 @@ impl Board {
         parts: &[(u32, Mode, Mode)],
     ) -> u32 {
         let (seq, waiting, deadline) = (request.seq, request.waiting(), request.deadline);
-        let alias = request.extra().and_then(|extra| extra.alias.clone());
+        let alias = request.extra.alias().map(Box::from);
         let at = self.requests.insert(request);
         self.index_id(hash, at);
         let place = self.deadlines.insert(deadline, at);
@@ -277,7 +273,7 @@ impl Board {
             self.parts.remove(*part);
         }
         self.parties.leave(request.party);
-        if let Some(alias) = request.extra().and_then(|extra| extra.alias.as_deref()) {
+        if let Some(alias) = request.extra.alias() {
             self.aliases.remove(alias);
         }
         request
@@ -299,7 +295,7 @@ impl Board {
         (request.token, request.since) = (token, since);
         let more = request.more.as_mut().expect("a waiter has more");
         more.wait = None;
-        if request.extra.as_ref().is_none_or(|extra| extra.alias.is_none()) {
+        if request.extra.alias().is_none() {
             more.wait_ms = 0;
         }
         if more.wait_ms == 0 && more.also.is_empty() {

@@ -1,6 +1,8 @@
 //! Who asks: each distinct party and each distinct explicit owner kept once, with what is known of
 //! all its requests together. Both vanish with their last request.
 
+use std::sync::Arc;
+
 use hashbrown::HashTable;
 
 use super::few::Few;
@@ -35,6 +37,7 @@ pub(crate) struct OwnerNode {
 /// What is known of a party: its slot and that of its explicit owner, or [`NONE`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Who {
+    /// Of a party without a slot.
     hash: u64,
     party: u32,
     pub(crate) owner: u32,
@@ -47,6 +50,8 @@ pub(crate) struct Parties {
     party_index: HashTable<u32>,
     owners: Slab<OwnerNode>,
     owner_index: HashTable<u32>,
+    /// The slot of the party that asked last: a connection that sends many requests is the same one again.
+    last: u32,
 }
 
 impl Parties {
@@ -57,11 +62,18 @@ impl Parties {
             party_index: HashTable::new(),
             owners: Slab::default(),
             owner_index: HashTable::new(),
+            last: NONE,
         }
     }
 
     /// What is known of a party. Done once a command; the rest of it goes by the numbers.
     pub(crate) fn look_up(&self, party: &Party) -> Who {
+        if let Some(last) = self.parties.get(self.last)
+            && Arc::ptr_eq(&last.party.owner, &party.owner)
+            && last.party == *party
+        {
+            return Who { hash: 0, party: self.last, owner: last.owner };
+        }
         let hash = hash_party(&self.hash, party);
         let found = self.party_index.find(hash, |at| self.parties[*at].party == *party);
         match found {
@@ -73,6 +85,7 @@ impl Parties {
     /// Counts one more request of `party`, of which `who` was just looked up.
     pub(crate) fn enter(&mut self, party: Party, who: Who) -> u32 {
         let at = if who.party == NONE { self.insert(who, party) } else { who.party };
+        self.last = at;
         let node = &mut self.parties[at];
         node.requests += 1;
         if node.owner != NONE {

@@ -6,7 +6,7 @@ use crate::board::resources::Spot;
 use crate::board::slab::NONE;
 use crate::board::{Known, More, Request, Wait};
 use crate::error::{Error, What};
-use crate::{Acquire, Blocker, Event, Extra, Grant, Mode, Outcome, Part, Reply, Table, rules};
+use crate::{Acquire, Blocker, Event, Grant, Mode, Outcome, Part, Reply, Table, rules};
 
 use super::Asker;
 use super::admit::long_ms;
@@ -160,8 +160,7 @@ impl Table {
         let token = self.next_token();
         self.tally.count(ask.part.mode, Outcome::Granted);
         self.tally.waited(0, || unreachable!("nothing is not long"));
-        let max_hold_ms = ask.extra.as_ref().map_or(0, |extra| extra.max_hold_ms);
-        let deadline = lease_end(self.now, ask.lease_ms, self.now, max_hold_ms);
+        let deadline = lease_end(self.now, ask.lease_ms, self.now, ask.extra.max_hold_ms());
         let at = self.enter(ask, Entrance { place, token, deadline, wait: None });
         if self.board.requests[at].detect {
             self.trouble(self.board.owner_of(at));
@@ -184,9 +183,7 @@ impl Table {
         let Entrance { place: Place { who, hash, spot, .. }, token, deadline, wait } = entrance;
         let seq = self.next_seq();
         let party = self.board.parties.enter(ask.party, who);
-        let extra = ask.extra.filter(|extra| **extra != Extra::default());
-        let keeps_wait =
-            wait.is_some() || extra.as_ref().is_some_and(|extra| extra.alias.is_some());
+        let keeps_wait = wait.is_some() || ask.extra.alias().is_some();
         let wait_ms = if keeps_wait { ask.wait_ms } else { 0 };
         let more = (wait_ms > 0).then(|| Box::new(More { also: Vec::new(), wait_ms, wait }));
         let request = Request {
@@ -194,7 +191,7 @@ impl Table {
             party,
             lease_ms: ask.lease_ms as u32,
             detect: ask.detect,
-            extra,
+            extra: ask.extra,
             more,
             ..Request::new(ask.id, seq, token, self.now)
         };
@@ -267,14 +264,13 @@ impl Table {
     fn same_content(&self, at: u32, ask: &Acquire) -> bool {
         let request = &self.board.requests[at];
         let party = self.board.parties.party(request.party);
-        let none = Extra::default();
         let same_party = party.explicit == ask.party.explicit
             && (!party.explicit || party.owner == ask.party.owner);
         let parts = self.board.parts_of(at).map(|part| &self.board.parts[part]);
         same_party
             && u64::from(request.lease_ms) == ask.lease_ms
             && request.detect == ask.detect
-            && request.extra().unwrap_or(&none) == ask.extra.as_deref().unwrap_or(&none)
+            && request.extra == ask.extra
             && parts
                 .map(|part| (&self.board.resources.get(part.resource).key, part.asked))
                 .eq(ask.parts().map(|part| (&part.resource, part.mode)))

@@ -30,15 +30,16 @@ impl Table {
         self.admit_party(&ask.party)?;
         long_ms(What::Wait, ask.wait_ms, settings.wait_ms)?;
         long_ms(What::Lease, ask.lease_ms, settings.lease_ms)?;
-        if let Some(extra) = &ask.extra {
-            long_ms(What::MaxHold, extra.max_hold_ms, settings.lease_ms)?;
+        let extra = &ask.extra;
+        if !extra.is_none() {
+            long_ms(What::MaxHold, extra.max_hold_ms(), settings.lease_ms)?;
             let most = settings.meta_bytes;
-            long(What::Meta, extra.meta.as_ref().map_or(0, |meta| meta.len()), most)?;
-            long(What::Value, extra.value.as_ref().map_or(0, |value| value.len()), most)?;
-            if extra.alias.as_deref() == Some("") {
+            long(What::Meta, extra.meta().map_or(0, str::len), most)?;
+            long(What::Value, extra.value().map_or(0, <[u8]>::len), most)?;
+            if extra.alias() == Some("") {
                 return Err(Error::Empty(What::Alias));
             }
-            long(What::Alias, extra.alias.as_ref().map_or(0, |alias| alias.len()), most)?;
+            long(What::Alias, extra.alias().map_or(0, str::len), most)?;
         }
         if !ask.also.is_empty() {
             admit_several(&ask.parts().collect::<Vec<_>>())?;
@@ -59,9 +60,9 @@ impl Table {
     ) -> Result<(), Error> {
         let taken = |alias| {
             self.board.aliases.contains_key(alias)
-                || before.iter().any(|b| b.alias() == Some(alias))
+                || before.iter().any(|b| b.extra.alias() == Some(alias))
         };
-        if ask.alias().is_some_and(taken) {
+        if ask.extra.alias().is_some_and(taken) {
             return Err(Error::AliasInUse);
         }
         let room = |what, count: usize, most: u64| match (count as u64) < most {

@@ -37,7 +37,7 @@ impl Table {
             detect: false,
             detached: false,
             parts,
-            extra: crate::Extra::default(),
+            extra: crate::Extras::default(),
             wait_ms: 0,
             wait: None,
         };
@@ -135,7 +135,7 @@ mod tests {
         let mut detects = ask("a", Party::owner("o"));
         detects.detect = true;
         let mut more = ask("a", Party::client("c"));
-        more.extra = Some(Box::new(crate::Extra { max_hold_ms: 5, ..crate::Extra::default() }));
+        more.extra = crate::Extra { max_hold_ms: 5, ..crate::Extra::default() }.into();
         for ask in [several, detects, more] {
             let [said, done] = both(&ask, 0);
             assert!(said.is_none() && done.is_some(), "{ask:?}");

@@ -54,7 +54,7 @@ impl Table {
         let request = &self.board.requests[at];
         let single = self.board.part_at(at, 1).is_none()
             && self.board.parts[request.part].mode == Mode::Exclusive;
-        request.extra()?.value.as_deref().filter(|_| single)
+        request.extra.value().filter(|_| single)
     }
 
     fn act(&mut self, id: RequestId, op: KeyedOp) {

@@ -50,8 +50,8 @@ impl Table {
                 arrived: request.since - u64::from(request.waited_ms),
                 wait_ms: more.map_or(0, |more| more.wait_ms),
                 lease_asked_ms: u64::from(request.lease_ms),
-                meta: request.extra().and_then(|extra| extra.meta.clone()),
-                alias: request.extra().and_then(|extra| extra.alias.clone()),
+                meta: request.extra.meta().map(Into::into),
+                alias: request.extra.alias().map(Into::into),
             }
         })
     }

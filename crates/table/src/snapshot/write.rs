@@ -12,9 +12,9 @@ use super::{MAGIC, VERSION, write_time};
 use crate::board::ended::{End, EndedId};
 use crate::board::slab::{NONE, Slab};
 use crate::codec::Writer;
-use crate::command_bytes::{write_extra, write_party, write_settings};
+use crate::command_bytes::{write_extras, write_party, write_settings};
 use crate::task::snapshot::{TaskWalk, write_task};
-use crate::{Cause, Extra, Table, Text};
+use crate::{Cause, Table, Text};
 
 impl Table {
     /// The table as bytes.
@@ -187,9 +187,7 @@ impl SnapshotWriter {
             to.mode(part.mode);
             to.mode(part.asked);
         }
-        let none = Extra::default();
-        let extra = request.extra().filter(|extra| **extra != none);
-        to.option(extra, write_extra);
+        write_extras(to, &request.extra);
         to.u64(request.more.as_ref().map_or(0, |more| more.wait_ms));
         if request.waiting() {
             let wait = request.wait();

@@ -152,6 +152,9 @@ fn unknown_numbers_inside_are_refused() {
         bytes.splice(at..at + from.len(), to.iter().copied());
         assert_eq!(Command::decode(&bytes), Err(CodecError::Bad(what)), "{command:?}");
     };
+    // An extra with nothing in it: no extra is written so.
+    let bounded = ask("e", "X k").max_hold(7).0;
+    refused(Command::Acquire(bounded), &[1, 7, 0, 0, 0], &[1, 0, 0, 0, 0], "extra");
     // A target that is neither id nor alias; an id that is neither UUID nor text.
     refused(Command::Release(target("a")), &[3, 0], &[3, 2], "target");
     refused(Command::Release(target("a")), &[3, 0, 0], &[3, 0, 2], "id");

@@ -52,27 +52,29 @@ impl Ask {
     }
 
     pub(crate) fn max_hold(mut self, max_hold_ms: u64) -> Ask {
-        self.extra().max_hold_ms = max_hold_ms;
+        self.extra(|extra| extra.max_hold_ms = max_hold_ms);
         self
     }
 
     pub(crate) fn meta(mut self, meta: &str) -> Ask {
-        self.extra().meta = Some(meta.into());
+        self.extra(|extra| extra.meta = Some(meta.into()));
         self
     }
 
     pub(crate) fn value(mut self, value: &str) -> Ask {
-        self.extra().value = Some(value.as_bytes().into());
+        self.extra(|extra| extra.value = Some(value.as_bytes().into()));
         self
     }
 
     pub(crate) fn alias(mut self, alias: &str) -> Ask {
-        self.extra().alias = Some(alias.into());
+        self.extra(|extra| extra.alias = Some(alias.into()));
         self
     }
 
-    fn extra(&mut self) -> &mut Extra {
-        self.0.extra.get_or_insert_default()
+    pub(crate) fn extra(&mut self, change: impl FnOnce(&mut Extra)) {
+        let mut extra = Extra::from(self.0.extra.clone());
+        change(&mut extra);
+        self.0.extra = extra.into();
     }
 }
 

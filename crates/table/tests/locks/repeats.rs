@@ -25,12 +25,12 @@ fn others() -> Vec<(&'static str, Ask)> {
     let mut mode = full();
     mode.0.part.mode = keylatch_table::Mode::Cumulative;
     let mut plain = full();
-    plain.0.extra = None;
+    plain.0.extra = keylatch_table::Extras::default();
     let mut undetected = full();
     undetected.0.detect = false;
     let with = |change: fn(&mut keylatch_table::Extra)| {
         let mut ask = full();
-        change(ask.0.extra.as_mut().unwrap());
+        ask.extra(change);
         ask
     };
     vec![

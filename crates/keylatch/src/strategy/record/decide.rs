@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use keylatch_table::{
-    Acquire, Applied, Cause, Command, Counters, Event, Extra, Grant, Reply, RequestId, Settings,
+    Acquire, Applied, Cause, Command, Counters, Event, Extras, Grant, Reply, RequestId, Settings,
     Standing, StandingPart, Table, Target,
 };
 
@@ -185,7 +185,7 @@ impl Scene {
                 mode: ask.part.mode,
                 asked: ask.part.mode,
             }],
-            extra: Extra::default(),
+            extra: Extras::default(),
             wait_ms: 0,
             wait: None,
         };

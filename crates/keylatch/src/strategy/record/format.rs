@@ -124,14 +124,14 @@ pub(super) fn decode(head: &Head, now: u64) -> Option<Holders> {
             let shown = standing.deadline;
             standing.deadline = shown.map(|shown| if lives { shown.max(now + 1) } else { now });
             standing.since = standing.since.min(now);
-            if standing.extra.max_hold_ms > 0 {
-                let earliest = (now + 1).saturating_sub(standing.extra.max_hold_ms);
+            if standing.extra.max_hold_ms() > 0 {
+                let earliest = (now + 1).saturating_sub(standing.extra.max_hold_ms());
                 standing.since = standing.since.max(earliest).min(now);
             }
             standing.waited_ms = standing.waited_ms.min(standing.since);
         }
-        if standing.extra.max_hold_ms > 0 {
-            let longest = standing.since + standing.extra.max_hold_ms;
+        if standing.extra.max_hold_ms() > 0 {
+            let longest = standing.since + standing.extra.max_hold_ms();
             standing.deadline = Some(standing.deadline.map_or(longest, |end| end.min(longest)));
         }
         holders.standings.push(standing);

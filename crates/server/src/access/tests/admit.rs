@@ -246,10 +246,8 @@ fn a_request_is_administered_only_by_who_administers_all_its_names() {
 fn aliases_belong_to_their_listener_and_promoting_still_needs_the_right() {
     let mut table = table();
     let mut request = ask(Some("enqueue"), "r", &[("p:1", Mode::Optimistic)]);
-    request.extra = Some(Box::new(keylatch_table::Extra {
-        alias: Some("16568_1".into()),
-        ..keylatch_table::Extra::default()
-    }));
+    let extra = keylatch_table::Extra { alias: Some("16568_1".into()), ..Default::default() };
+    request.extra = extra.into();
     table.apply(1, Command::Acquire(request));
     let alias = || Target::Alias("16568_1".into());
     let limited = principal("enqueue", "p: shared");

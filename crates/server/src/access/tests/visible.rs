@@ -1,8 +1,8 @@
 //! What is left out of lists, answers and events.
 
 use keylatch_table::{
-    Answer, Claimed, Command, Detach, Entry, Event, Extra, LocksQuery, Mode, PoolCounts, Query,
-    Resource, Table, TaskEvent,
+    Answer, Claimed, Command, Detach, Entry, Event, LocksQuery, Mode, PoolCounts, Query, Resource,
+    Table, TaskEvent, Value,
 };
 
 use super::{ask, lock, principal, table};
@@ -98,7 +98,7 @@ fn somebody_elses_request_is_not_found_by_its_id() {
 fn the_value_of_a_key_is_for_those_who_may_lock_it() {
     let mut table = table();
     let mut set = ask(Some("them"), "r", &[("k", Mode::Exclusive)]);
-    set.extra = Some(Box::new(Extra { value: Some(b"secret"[..].into()), ..Extra::default() }));
+    set.extra = Value::from(&b"secret"[..]).into();
     table.apply(1, Command::Acquire(set));
     let query = Query::Key(Resource::plain("k").unwrap());
     let value = |rules: &str| {

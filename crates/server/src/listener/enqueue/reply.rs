@@ -273,7 +273,7 @@ mod tests {
         let ask = Acquire {
             wait_ms: 7,
             lease_ms: 900_000,
-            extra: Some(Box::new(extra)),
+            extra: extra.into(),
             ..Acquire::new("made-here".into(), resource.clone(), Party::owner("O_1"))
         };
         let mut table = Table::new(Settings::default(), 0, 42);

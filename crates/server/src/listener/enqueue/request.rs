@@ -87,7 +87,7 @@ impl Lock {
             wait_ms: self.wait_ms,
             lease_ms: self.timeout_ms,
             detect: false,
-            extra: Some(Box::new(Extra { alias: Some(self.uuid.into()), ..Extra::default() })),
+            extra: Extra { alias: Some(self.uuid.into()), ..Extra::default() }.into(),
         }
     }
 }

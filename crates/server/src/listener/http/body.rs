@@ -134,7 +134,7 @@ pub(super) fn lock(body: &[u8], context: &mut Context<'_>) -> Result<Acquire, Pr
         wait_ms: lock.wait_ms.0,
         lease_ms: lock.lease_ms.map_or(LEASE_MS, |whole| whole.0),
         detect: lock.detect,
-        extra: (extra != Extra::default()).then(|| Box::new(extra)),
+        extra: extra.into(),
     })
 }
 

@@ -272,13 +272,12 @@ fn lock_command(lock: Lock, context: &mut Context<'_>) -> Acquire {
         None => context.party(),
     };
     let extra = Extra { max_hold_ms: lock.max_hold_ms, meta: lock.meta, ..Extra::default() };
-    let extra = (extra != Extra::default()).then(|| Box::new(extra));
     Acquire {
         also: lock.also,
         wait_ms: lock.wait_ms,
         lease_ms: lock.lease_ms,
         detect: lock.detect,
-        extra,
+        extra: extra.into(),
         id,
         party,
         part: lock.part,
@@ -295,9 +294,8 @@ fn name_fault(name: &str, context: &Context<'_>) -> Option<&'static str> {
 }
 
 fn set_command(set: SetRequest, context: &mut Context<'_>) -> Command {
-    let extra = Extra { value: Some(set.value), ..Extra::default() };
     let ask = Acquire::new(context.new_id(), set.key, context.party());
-    Command::Acquire(Acquire { lease_ms: set.lease_ms, extra: Some(Box::new(extra)), ..ask })
+    Command::Acquire(Acquire { lease_ms: set.lease_ms, extra: set.value.into(), ..ask })
 }
 
 fn key_ask(request: KeyRequest) -> Ask {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use keylatch_table::{Extra, Mode, Party, RequestId, Resource, Standing, StandingPart};
+use keylatch_table::{Extras, Mode, Party, RequestId, Resource, Standing, StandingPart};
 use rusqlite::Connection;
 
 use super::super::contract::{Ground, HANG, contract};
@@ -99,7 +99,7 @@ fn make_version_1(file: &Connection, deadline: u64) {
         detect: false,
         detached: false,
         parts: vec![part],
-        extra: Extra::default(),
+        extra: Extras::default(),
         wait_ms: 0,
         wait: None,
     };

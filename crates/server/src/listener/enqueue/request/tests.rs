@@ -362,7 +362,7 @@ fn a_lock_becomes_a_command_that_the_table_knows_by_its_uuid() {
     let anonymous = Lock { owner: None, uuid: "1_2".into(), ..lock };
     let other = anonymous.into_acquire("other".into(), "10.0.0.1:5");
     assert_eq!(other.party, Party::client("10.0.0.1:5"));
-    assert_eq!(other.extra.unwrap().alias.as_deref(), Some("1_2"));
+    assert_eq!(other.extra.alias(), Some("1_2"));
 
     let mut table = Table::new(Settings::default(), 0, 42);
     assert!(matches!(table.apply(1, Command::Acquire(ask)).reply, Reply::Granted(_)));
