@@ -112,7 +112,7 @@ impl Table {
     pub(crate) fn fault_in_holders(&self) -> Option<&'static str> {
         let board = &self.board;
         let together = |a: u32, b: u32| {
-            let (a, b) = (&board.parts[a], &board.parts[b]);
+            let (a, b) = (board.part(a), board.part(b));
             let owner = board.owner_of(a.request);
             let same_owner = owner != NONE && owner == board.owner_of(b.request);
             rules::together(a.mode, b.mode, same_owner)
@@ -172,7 +172,7 @@ impl Table {
                 let list: Vec<u32> = board.list(head).collect();
                 parts += list.len();
                 let right = |part: &u32| {
-                    let part = &board.parts[*part];
+                    let part = board.part(*part);
                     part.resource == at && board.requests[part.request].waiting() == waiting
                 };
                 if !list.iter().all(right) {
@@ -209,14 +209,14 @@ impl Table {
         }
         let crowd = &board.crowds[crowd];
         let mut modes = [0; 4];
-        board.list(crowd.head).for_each(|part| modes[board.parts[part].mode as usize] += 1);
+        board.list(crowd.head).for_each(|part| modes[board.part(part).mode as usize] += 1);
         modes == crowd.modes && modes.iter().sum::<u32>() == crowd.len
     }
 
     /// Resources of one request do not overlap each other.
     fn fault_in_pairs(&self) -> Option<&'static str> {
         let board = &self.board;
-        let key = |part: u32| &board.resources.get(board.parts[part].resource).key;
+        let key = |part: u32| &board.resources.get(board.part(part).resource).key;
         for (at, _) in board.requests.iter() {
             let parts: Vec<u32> = board.parts_of(at).collect();
             for (position, part) in parts.iter().enumerate() {

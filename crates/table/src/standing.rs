@@ -132,7 +132,7 @@ impl Table {
 
     fn standing(&self, at: u32) -> Standing {
         let request = &self.board.requests[at];
-        let parts = self.board.parts_of(at).map(|part| &self.board.parts[part]);
+        let parts = self.board.parts_of(at).map(|part| self.board.part(part));
         let more = request.more.as_deref();
         let wait = more.and_then(|more| more.wait.as_ref());
         Standing {

@@ -29,14 +29,14 @@ impl Board {
         let mut seen = 0usize;
         for at in ends.clone() {
             let request = &self.requests[at];
-            seen ^= self.parts[request.part].resource as usize;
+            seen ^= self.resources.get(request.first.resource).holders as usize;
         }
         let mut ending = 0;
         for at in ends {
             ending += 1;
             let request = &self.requests[at];
             seen ^= entries(&self.ids, self.hash_id(&request.id));
-            let key = &self.resources.get(self.parts[request.part].resource).key;
+            let key = &self.resources.get(request.first.resource).key;
             seen ^= entries(self.resources.index(), self.resources.hash(key));
         }
         // As many ids may be forgotten, to make room for these.

@@ -9,7 +9,7 @@ impl Board {
         let mut at = head;
         std::iter::from_fn(move || {
             let here = (at != NONE).then_some(at)?;
-            let next = self.parts[here].next;
+            let next = self.part(here).next;
             at = if next == head { NONE } else { next };
             Some(here)
         })
@@ -18,24 +18,24 @@ impl Board {
     /// The parts before `from`, or from the last one if that is [`NONE`], going back to the head.
     pub(crate) fn list_back(&self, head: u32, from: u32) -> impl Iterator<Item = u32> {
         let mut at = match from {
-            NONE => self.parts[head].prev,
+            NONE => self.part(head).prev,
             _ if from == head => NONE,
-            _ => self.parts[from].prev,
+            _ => self.part(from).prev,
         };
         std::iter::from_fn(move || {
             let here = (at != NONE).then_some(at)?;
-            at = if here == head { NONE } else { self.parts[here].prev };
+            at = if here == head { NONE } else { self.part(here).prev };
             Some(here)
         })
     }
 
     pub(crate) fn seq_of(&self, part: u32) -> u64 {
-        self.requests[self.parts[part].request].seq
+        self.requests[self.part(part).request].seq
     }
 
     /// Hangs a part on its resource, at its place by seq: nearly always the last.
     pub(super) fn link(&mut self, part: u32, seq: u64, waiting: bool) {
-        let PartNode { resource, mode, .. } = self.parts[part];
+        let PartNode { resource, mode, .. } = *self.part(part);
         let node = self.resources.get_mut(resource);
         if !waiting {
             let head = node.holders;
@@ -60,24 +60,24 @@ impl Board {
             (part, part, part)
         } else {
             let after = self.list_back(head, NONE).find(|other| self.seq_of(*other) < seq);
-            let prev = after.unwrap_or(self.parts[head].prev);
-            let next = self.parts[prev].next;
-            self.parts[prev].next = part;
-            self.parts[next].prev = part;
+            let prev = after.unwrap_or(self.part(head).prev);
+            let next = self.part(prev).next;
+            self.part_mut(prev).next = part;
+            self.part_mut(next).prev = part;
             (prev, next, if after.is_none() { part } else { head })
         };
-        let node = &mut self.parts[part];
+        let node = self.part_mut(part);
         (node.prev, node.next) = (prev, next);
         new_head
     }
 
     /// Takes a part off its resource; returns whether nobody is left there.
     pub(super) fn unlink(&mut self, part: u32, waiting: bool) -> bool {
-        let PartNode { resource, prev, next, mode, .. } = self.parts[part];
+        let PartNode { resource, prev, next, mode, .. } = *self.part(part);
         let alone = next == part;
         if !alone {
-            self.parts[prev].next = next;
-            self.parts[next].prev = prev;
+            self.part_mut(prev).next = next;
+            self.part_mut(next).prev = prev;
         }
         let follow = |head: u32| match head {
             _ if alone => NONE,

@@ -1,7 +1,7 @@
 //! The board: who holds and who waits, with the indexes that make it quick to ask. It keeps no
 //! rules; `lock/` decides and calls it.
 //!
-//! A *request* has one or more *parts*. A part hangs on its *resource*, either in the list of
+//! A *request* has one or more *parts*, the first of which is kept in it. A part hangs on its *resource*, either in the list of
 //! holders or in the queue (*crowd*); both are circular lists in the order of seq, so that the
 //! first is the lowest and the one before the first is the highest. All requests also form one
 //! list in the order of arrival.
@@ -54,8 +54,8 @@ pub(crate) struct Request {
     /// The lease first asked for; 0 is none.
     pub(crate) lease_ms: u32,
     pub(crate) party: u32,
-    /// Its first part; `more.also` has the others.
-    pub(crate) part: u32,
+    /// Its first part, under the request's own number; `more.also` has the others.
+    pub(crate) first: PartNode,
     /// Neighbours in the order of arrival; the board keeps them.
     pub(crate) prev: u32,
     pub(crate) next: u32,
@@ -73,7 +73,7 @@ pub(crate) struct Request {
 /// What only some requests have.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct More {
-    /// The parts after the first.
+    /// The parts after the first, by slots behind [`ALSO`].
     pub(crate) also: Vec<u32>,
     /// The wait asked for; kept after the grant for requests with an alias.
     pub(crate) wait_ms: u64,
@@ -115,7 +115,7 @@ impl Request {
             waited_ms: 0,
             lease_ms: 0,
             party: NONE,
-            part: NONE,
+            first: PartNode::default(),
             prev: NONE,
             next: NONE,
             place: 0,
@@ -143,8 +143,16 @@ impl Request {
     }
 }
 
+/// Parts from here on are not the first one of their request.
+const ALSO: u32 = 1 << 31;
+
+/// Where a part that is not the first one is kept.
+pub(crate) fn also_slot(part: u32) -> u32 {
+    part - ALSO
+}
+
 /// One resource of one request.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PartNode {
     pub(crate) request: u32,
     pub(crate) resource: u32,
@@ -177,7 +185,8 @@ pub(crate) enum Known {
 pub(crate) struct Board {
     hash: KeyHash,
     pub(crate) requests: Slab<Request>,
-    pub(crate) parts: Slab<PartNode>,
+    /// The parts after the first one of their request.
+    pub(crate) also: Slab<PartNode>,
     pub(crate) resources: Resources,
     pub(crate) crowds: Slab<Crowd>,
     pub(crate) parties: Parties,
@@ -203,7 +212,7 @@ impl Board {
         Board {
             hash: hash.clone(),
             requests: Slab::default(),
-            parts: Slab::default(),
+            also: Slab::default(),
             resources: Resources::new(hash.clone()),
             crowds: Slab::default(),
             parties: Parties::new(hash.clone()),
@@ -232,15 +241,15 @@ impl Board {
         let alias = request.extra.alias().map(Box::from);
         let at = self.requests.insert(request);
         self.index_id(hash, at);
-        let place = self.deadlines.insert(deadline, at);
+        self.requests[at].place = self.deadlines.insert(deadline, at);
         self.arrive(at, seq);
         for (position, (resource, mode, asked)) in parts.iter().enumerate() {
             let (resource, mode, asked) = (*resource, *mode, *asked);
-            let part = PartNode { request: at, resource, prev: NONE, next: NONE, mode, asked };
-            let part = self.parts.insert(part);
+            let node = PartNode { request: at, resource, prev: NONE, next: NONE, mode, asked };
+            let part = if position == 0 { at } else { ALSO | self.also.insert(node) };
             let request = &mut self.requests[at];
             if position == 0 {
-                (request.part, request.place) = (part, place);
+                request.first = node;
             } else {
                 request.more.get_or_insert_default().also.push(part);
             }
@@ -262,15 +271,18 @@ impl Board {
         self.loosen_parked(at);
         self.count_out(at);
         self.drop_deadline(at);
-        let request = self.requests.remove(at);
-        self.depart(&request);
-        let also = request.more.as_ref().map_or(&[][..], |more| &more.also);
-        for part in std::iter::once(&request.part).chain(also) {
-            let resource = self.parts[*part].resource;
-            if self.unlink(*part, request.waiting()) {
+        let waiting = self.requests[at].waiting();
+        for position in 0.. {
+            let Some(part) = self.part_at(at, position) else { break };
+            let resource = self.part(part).resource;
+            if self.unlink(part, waiting) {
                 self.resources.remove(resource);
             }
-            self.parts.remove(*part);
+        }
+        let request = self.requests.remove(at);
+        self.depart(&request);
+        for part in request.more.iter().flat_map(|more| &more.also) {
+            self.also.remove(also_slot(*part));
         }
         self.parties.leave(request.party);
         if let Some(alias) = request.extra.alias() {
@@ -311,7 +323,7 @@ impl Board {
     /// Changes the mode of a held part.
     pub(crate) fn set_mode(&mut self, at: u32, part: u32, mode: Mode) {
         self.count_out(at);
-        self.parts[part].mode = mode;
+        self.part_mut(part).mode = mode;
         self.count_in(at);
     }
 
@@ -325,14 +337,14 @@ impl Board {
     /// Keeps everything that a snapshot walks as it is now.
     pub(crate) fn keep_past(&mut self) {
         self.requests.keep_past();
-        self.parts.keep_past();
+        self.also.keep_past();
         self.resources.nodes.keep_past();
         self.parties.parties.keep_past();
     }
 
     pub(crate) fn drop_past(&mut self) {
         self.requests.drop_past();
-        self.parts.drop_past();
+        self.also.drop_past();
         self.resources.nodes.drop_past();
         self.parties.parties.drop_past();
     }
@@ -350,17 +362,26 @@ impl Board {
 
     /// The part of a request at `position`, the first being 0.
     pub(crate) fn part_at(&self, at: u32, position: usize) -> Option<u32> {
-        let request = &self.requests[at];
         match position {
-            0 => Some(request.part),
-            _ => request.more.as_ref()?.also.get(position - 1).copied(),
+            0 => Some(at),
+            _ => self.requests[at].more.as_ref()?.also.get(position - 1).copied(),
         }
+    }
+
+    #[inline]
+    pub(crate) fn part(&self, part: u32) -> &PartNode {
+        if part < ALSO { &self.requests[part].first } else { &self.also[also_slot(part)] }
+    }
+
+    #[inline]
+    pub(crate) fn part_mut(&mut self, part: u32) -> &mut PartNode {
+        if part < ALSO { &mut self.requests[part].first } else { &mut self.also[also_slot(part)] }
     }
 
     /// The mode of a request's first resource, and what describes the request in a few words.
     pub(crate) fn first_part(&self, at: u32) -> (Mode, impl FnOnce() -> (Text, Text)) {
         let request = &self.requests[at];
-        let part = &self.parts[request.part];
+        let part = &request.first;
         let describe = || {
             let name = self.resources.get(part.resource).key.name().into();
             (name, self.parties.party(request.party).owner.clone())
@@ -374,10 +395,10 @@ impl Board {
 
     /// Whether a request has a resource in mode E.
     pub(crate) fn has_e(&self, at: u32) -> bool {
-        let is_e = |part: u32| self.parts[part].mode == Mode::Cumulative;
+        let is_e = |part: u32| self.part(part).mode == Mode::Cumulative;
         let request = &self.requests[at];
         match request.more {
-            None => is_e(request.part),
+            None => request.first.mode == Mode::Cumulative,
             Some(_) => self.parts_of(at).any(is_e),
         }
     }
@@ -400,11 +421,13 @@ impl Board {
     fn count(&mut self, at: u32, by: u32) {
         let request = &self.requests[at];
         let (waiting, detect) = (request.waiting(), u32::from(request.detect));
-        let is_e = |part: &u32| self.parts[*part].mode == Mode::Cumulative;
         let held_e = match &request.more {
             _ if waiting => 0,
-            None => u32::from(is_e(&request.part)),
-            Some(_) => self.parts_of(at).filter(is_e).count() as u32,
+            None => u32::from(request.first.mode == Mode::Cumulative),
+            Some(_) => {
+                let modes = self.parts_of(at).map(|part| self.part(part).mode);
+                modes.filter(|mode| *mode == Mode::Cumulative).count() as u32
+            }
         };
         if waiting {
             self.waiting = self.waiting.wrapping_add(by);

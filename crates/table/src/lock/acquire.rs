@@ -266,7 +266,7 @@ impl Table {
         let party = self.board.parties.party(request.party);
         let same_party = party.explicit == ask.party.explicit
             && (!party.explicit || party.owner == ask.party.owner);
-        let parts = self.board.parts_of(at).map(|part| &self.board.parts[part]);
+        let parts = self.board.parts_of(at).map(|part| self.board.part(part));
         same_party
             && u64::from(request.lease_ms) == ask.lease_ms
             && request.detect == ask.detect

@@ -141,7 +141,7 @@ impl Table {
                 let node = board.resources.get(at);
                 let crowd = if node.crowd == NONE { NONE } else { board.crowds[node.crowd].head };
                 let parts = board.list(node.holders).chain(board.list(crowd));
-                requests.extend(parts.map(|part| board.parts[part].request));
+                requests.extend(parts.map(|part| board.part(part).request));
             });
         }
         requests.len()

@@ -56,7 +56,7 @@ impl Board {
         let mut holder: Option<(u64, u32)> = None;
         let mut waiter: Option<(u64, u32)> = None;
         let lowest = |best: Option<(u64, u32)>, part: u32| {
-            let found = (self.seq_of(part), self.parts[part].request);
+            let found = (self.seq_of(part), self.part(part).request);
             Some(best.map_or(found, |best| best.min(found)))
         };
         for (node, resource, mode) in self.asked(asker) {
@@ -84,7 +84,7 @@ impl Board {
             self.resources.overlapping_known(node, resource, |other| {
                 let node = self.resources.get(other);
                 if node.holders != NONE && self.in_the_way(asker, mode, node.holders) {
-                    holder = Some(self.parts[node.holders].request);
+                    holder = Some(self.part(node.holders).request);
                 }
                 if !self.crowd_harmless(asker, mode, other)
                     && let Some(found) = self.late_in_crowd(at, mode, other)
@@ -106,7 +106,7 @@ impl Board {
                 let crowd = if node.crowd == NONE { NONE } else { self.crowds[node.crowd].head };
                 let waiters = self.list(crowd).take_while(|part| self.seq_of(*part) < asker.seq);
                 for part in self.list(node.holders).chain(waiters) {
-                    let request = self.parts[part].request;
+                    let request = self.part(part).request;
                     if self.in_the_way(asker, mode, part) && !self.may_pass(asker.owner, request) {
                         let request_node = &self.requests[request];
                         found.push((request_node.waiting(), request_node.seq, request));
@@ -132,7 +132,7 @@ impl Board {
         let request = &self.requests[blocker];
         let party = self.parties.party(request.party);
         let mode = match self.part_at(blocker, 1) {
-            None => Some(self.parts[request.part].mode),
+            None => Some(request.first.mode),
             Some(_) => self.conflicting_mode(asker, blocker),
         };
         Blocker {
@@ -156,13 +156,13 @@ impl Board {
         }
         let same_owner = self.owner_of(waiter) == owner;
         self.parts_of(waiter).any(|part| {
-            let part = &self.parts[part];
+            let part = self.part(part);
             let mut held = false;
             self.resources.overlapping(&self.resources.get(part.resource).key, |at| {
                 let head = self.resources.get(at).holders;
                 held = head != NONE
-                    && self.parts[head].mode == Mode::Cumulative
-                    && self.owner_of(self.parts[head].request) == owner
+                    && self.part(head).mode == Mode::Cumulative
+                    && self.owner_of(self.part(head).request) == owner
                     && !rules::together(Mode::Cumulative, part.mode, same_owner);
                 held
             });
@@ -177,7 +177,7 @@ impl Board {
             position += 1;
             match asker.what {
                 What::Live(at) => self.part_at(at, position - 1).map(|part| {
-                    let part = &self.parts[part];
+                    let part = self.part(part);
                     (part.resource, &self.resources.get(part.resource).key, part.mode)
                 }),
                 What::New(ask, at) => match position {
@@ -190,7 +190,7 @@ impl Board {
 
     /// Whether a part, on a resource that overlaps, does not go together with the asked mode.
     fn in_the_way(&self, asker: Asker<'_>, mode: Mode, part: u32) -> bool {
-        let part = &self.parts[part];
+        let part = self.part(part);
         let is_self = matches!(asker.what, What::Live(at) if at == part.request);
         !is_self && !rules::together(part.mode, mode, self.same_owner(asker, part.request))
     }
@@ -201,7 +201,7 @@ impl Board {
 
     /// The mode of the first part of `request` that conflicts with anything asked.
     fn conflicting_mode(&self, asker: Asker<'_>, request: u32) -> Option<Mode> {
-        self.parts_of(request).map(|part| &self.parts[part]).find_map(|held| {
+        self.parts_of(request).map(|part| self.part(part)).find_map(|held| {
             let key = &self.resources.get(held.resource).key;
             let same_owner = self.same_owner(asker, request);
             self.asked(asker)
@@ -225,8 +225,8 @@ impl Board {
             Mode::Exclusive => false,
             Mode::Cumulative => {
                 node.holders != NONE
-                    && self.parts[node.holders].mode == Mode::Cumulative
-                    && self.same_owner(asker, self.parts[node.holders].request)
+                    && self.part(node.holders).mode == Mode::Cumulative
+                    && self.same_owner(asker, self.part(node.holders).request)
             }
         }
     }
@@ -241,20 +241,20 @@ impl Board {
     /// for, or failing both the latest that does.
     fn late_in_crowd(&self, at: u32, mode: Mode, resource: u32) -> Option<u32> {
         let head = self.crowds[self.resources.get(resource).crowd].head;
-        if self.parts[head].request == at {
+        if self.part(head).request == at {
             return None; // nobody there came before it
         }
         let asker = Asker::live(self, at);
-        let own = self.parts_of(at).find(|part| self.parts[*part].resource == resource);
+        let own = self.parts_of(at).find(|part| self.part(*part).resource == resource);
         let last = self.list_back(head, NONE).next().expect("a queue is not empty");
         if own.is_none() && self.seq_of(last) > asker.seq {
             // Somewhere in the middle of a queue that is not its own: from the front it is near.
             let found = self.first_in_crowd(asker, mode, self.resources.get(resource).crowd);
-            return found.map(|part| self.parts[part].request);
+            return found.map(|part| self.part(part).request);
         }
         let mut before = self.list_back(head, own.unwrap_or(NONE));
         let nearest = before.next()?;
-        let request = self.parts[nearest].request;
+        let request = self.part(nearest).request;
         if self.part_blocks(asker, mode, nearest) {
             return Some(request);
         }
@@ -263,11 +263,11 @@ impl Board {
         if shared != NONE && self.blocks(asker, shared) {
             return Some(shared);
         }
-        before.find(|part| self.part_blocks(asker, mode, *part)).map(|p| self.parts[p].request)
+        before.find(|part| self.part_blocks(asker, mode, *part)).map(|p| self.part(p).request)
     }
 
     fn part_blocks(&self, asker: Asker<'_>, mode: Mode, part: u32) -> bool {
-        self.in_the_way(asker, mode, part) && !self.may_pass(asker.owner, self.parts[part].request)
+        self.in_the_way(asker, mode, part) && !self.may_pass(asker.owner, self.part(part).request)
     }
 }
 

@@ -194,7 +194,7 @@ impl Table {
     pub(crate) fn about(&self, at: u32) -> About {
         let request = &self.board.requests[at];
         let party = self.board.parties.party(request.party);
-        let parts = self.board.parts_of(at).map(|part| &self.board.parts[part]);
+        let parts = self.board.parts_of(at).map(|part| self.board.part(part));
         About {
             seq: request.seq,
             parts: parts

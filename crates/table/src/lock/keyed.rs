@@ -46,14 +46,13 @@ impl Table {
     /// The holder of a plain key with the lowest seq.
     pub(crate) fn key_holder(&self, key: &Resource) -> Option<u32> {
         let head = self.board.resources.get(self.board.resources.find(key.as_bytes())?).holders;
-        (head != NONE).then(|| self.board.parts[head].request)
+        (head != NONE).then(|| self.board.part(head).request)
     }
 
     /// The value of a lock that was taken with one, the way `SET` does: one resource, as X.
     pub(crate) fn value_of(&self, at: u32) -> Option<&[u8]> {
         let request = &self.board.requests[at];
-        let single = self.board.part_at(at, 1).is_none()
-            && self.board.parts[request.part].mode == Mode::Exclusive;
+        let single = self.board.part_at(at, 1).is_none() && request.first.mode == Mode::Exclusive;
         request.extra.value().filter(|_| single)
     }
 

@@ -34,7 +34,7 @@ impl Table {
         let party = self.board.parties.party(request.party);
         let more = request.more.as_deref();
         self.board.parts_of(at).map(move |part| {
-            let part = &self.board.parts[part];
+            let part = self.board.part(part);
             Entry {
                 seq: request.seq,
                 token: request.token,

@@ -14,7 +14,7 @@ impl Table {
         };
         let board = &self.board;
         let promotable = |mode| matches!(mode, Mode::Shared | Mode::Optimistic);
-        let parts = || board.parts_of(at).map(|part| &board.parts[part]);
+        let parts = || board.parts_of(at).map(|part| board.part(part));
         if !parts().any(|part| promotable(part.asked)) {
             return Reply::Error(Error::NeverPromotable);
         }
@@ -31,7 +31,7 @@ impl Table {
         }
         let parts: Vec<u32> = self.board.parts_of(at).collect();
         for part in parts {
-            if promotable(self.board.parts[part].mode) {
+            if promotable(self.board.part(part).mode) {
                 self.board.set_mode(at, part, Mode::Cumulative);
             }
         }
@@ -51,13 +51,13 @@ impl Table {
         let board = &self.board;
         let mut first: Option<(u64, u32)> = None;
         let mut optimistic: Vec<(u64, u32)> = Vec::new();
-        for part in board.parts_of(at).map(|part| &board.parts[part]) {
+        for part in board.parts_of(at).map(|part| board.part(part)) {
             if part.mode != Mode::Shared && part.mode != Mode::Optimistic {
                 continue;
             }
             board.resources.overlapping(&board.resources.get(part.resource).key, |resource| {
                 for other in board.list(board.resources.get(resource).holders) {
-                    let other = &board.parts[other];
+                    let other = board.part(other);
                     if other.request == at {
                         continue;
                     }
@@ -87,8 +87,8 @@ impl Table {
             Mode::Shared | Mode::Optimistic => Mode::Cumulative,
             other => other,
         };
-        let mode = board.parts_of(blocker).map(|part| &board.parts[part]).find(|theirs| {
-            board.parts_of(at).map(|part| &board.parts[part]).any(|ours| {
+        let mode = board.parts_of(blocker).map(|part| board.part(part)).find(|theirs| {
+            board.parts_of(at).map(|part| board.part(part)).any(|ours| {
                 !rules::together(theirs.mode, as_promoted(ours.mode), same_owner)
                     && rules::overlap(
                         &board.resources.get(theirs.resource).key,

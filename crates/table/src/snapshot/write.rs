@@ -9,6 +9,7 @@ use std::hash::Hasher;
 use twox_hash::XxHash3_64;
 
 use super::{MAGIC, VERSION, write_time};
+use crate::board::also_slot;
 use crate::board::ended::{End, EndedId};
 use crate::board::slab::{NONE, Slab};
 use crate::codec::Writer;
@@ -181,8 +182,8 @@ impl SnapshotWriter {
         to.bool(request.detached);
         let also = request.more.as_ref().map_or(&[][..], |more| &more.also);
         to.u64(1 + also.len() as u64);
-        for part in std::iter::once(&request.part).chain(also) {
-            let part = self.slot(&table.board.parts, *part);
+        let also = also.iter().map(|part| self.slot(&table.board.also, also_slot(*part)));
+        for part in std::iter::once(&request.first).chain(also) {
             to.resource(&self.slot(&table.board.resources.nodes, part.resource).key);
             to.mode(part.mode);
             to.mode(part.asked);
