@@ -334,6 +334,7 @@ impl Server {
             heeded,
             stalled: None,
             in_cluster: matches!(log, Log::Cluster { .. }),
+            in_memory: matches!(log, Log::Memory).then(Vec::new),
             left_at_the_door: None,
         };
         // As tasks: to wake the future that is blocked on costs system calls, each time.
@@ -422,10 +423,14 @@ struct Serving {
     /// The log has no room even for what nobody asked for; not before then is it tried again.
     stalled: Option<Instant>,
     in_cluster: bool,
+    /// Without a log: room for what came of changes, which are answered as soon as there are [`SHARE`] of them.
+    in_memory: Option<Vec<Applied>>,
     /// Some could not be let in: how many connections there were then, and when that was.
     left_at_the_door: Option<(usize, Instant)>,
 }
 
+/// Without a log so many changes are answered before more is read: clients go on meanwhile, and what was read is still near.
+const SHARE: usize = 256;
 /// Events of one look at the sockets.
 const EVENTS: usize = 1_024;
 /// How often the sockets are looked at before a sync, and how many changes are enough for one: who
@@ -439,7 +444,6 @@ impl Serving {
     fn run_in_memory(&mut self) -> Result<(), ServerError> {
         wake_on_time();
         let mut events = Events::with_capacity(EVENTS);
-        let mut applied: Vec<Applied> = Vec::new();
         loop {
             let stopping = self.is_stopping();
             let timeout = if stopping { Duration::ZERO } else { self.timeout() };
@@ -457,17 +461,7 @@ impl Serving {
                 self.turns.dismiss_waiters();
             }
             while self.turns.has_batch() {
-                let mut batch = self.turns.take_batch();
-                let now = self.clock.now();
-                let _span = tracing::debug_span!(target: "keylatch::trace", "apply", commands = batch.commands.len())
-                    .entered();
-                let mut table = self.table.lock();
-                table.go_ahead(&batch.commands);
-                applied.extend(batch.commands.drain(..).map(|command| table.apply(now, command)));
-                drop(table);
-                self.turns.finish(batch, applied.drain(..));
-                applied.shrink_to(KEEP);
-                self.turns.send();
+                self.answer_in_memory();
             }
             self.turns.send();
             if stopping && !self.turns.is_busy() {
@@ -475,6 +469,21 @@ impl Serving {
                 return Ok(());
             }
         }
+    }
+
+    /// Changes have an outcome at once where there is no log.
+    fn answer_in_memory(&mut self) {
+        let Some(applied) = &mut self.in_memory else { return };
+        let mut batch = self.turns.take_batch();
+        let now = self.clock.now();
+        let _span = tracing::debug_span!(target: "keylatch::trace", "apply", commands = batch.commands.len()).entered();
+        let mut table = self.table.lock();
+        table.go_ahead(&batch.commands);
+        applied.extend(batch.commands.drain(..).map(|command| table.apply(now, command)));
+        drop(table);
+        self.turns.finish(batch, applied.drain(..));
+        applied.shrink_to(KEEP);
+        self.turns.send();
     }
 
     /// The same, with the log's own tasks beside it on this thread: they run while it waits for the
@@ -621,6 +630,9 @@ impl Serving {
                     let readable = event.is_readable() || ended;
                     let at = number - FIRST_CONNECTION;
                     self.turns.ready(at, readable, event.is_writable(), ended);
+                    if self.in_memory.is_some() && self.turns.gathered() >= SHARE {
+                        self.answer_in_memory();
+                    }
                 }
             }
         }

@@ -36,8 +36,8 @@ impl Board {
     }
 
     /// Closes the gap that a request left.
-    pub(super) fn depart(&mut self, request: &Request) {
-        let Request { prev, next, .. } = *request;
+    pub(super) fn depart(&mut self, at: u32) {
+        let Request { prev, next, anchor, seq, .. } = self.requests[at];
         match prev {
             NONE => self.arrivals.first = next,
             _ => self.requests[prev].next = next,
@@ -46,8 +46,8 @@ impl Board {
             NONE => self.arrivals.last = prev,
             _ => self.requests[next].prev = prev,
         }
-        if request.anchor {
-            self.arrivals.anchors.remove(&request.seq);
+        if anchor {
+            self.arrivals.anchors.remove(&seq);
             if prev != NONE && !self.requests[prev].anchor {
                 self.anchor(prev);
             }

@@ -262,16 +262,16 @@ impl Board {
         at
     }
 
-    /// Takes a request off the board and returns it; whoever was parked on it is loose now. Its id
-    /// stays indexed until [`Board::end_id`].
-    pub(crate) fn leave(&mut self, at: u32) -> Request {
-        if self.requests[at].waiting() {
+    /// Takes a request off the board and returns its id, which stays indexed until [`Board::end_id`];
+    /// whoever was parked on it is loose now.
+    pub(crate) fn leave(&mut self, at: u32) -> RequestId {
+        let waiting = self.requests[at].waiting();
+        if waiting {
             self.unpark(at);
         }
         self.loosen_parked(at);
         self.count_out(at);
         self.drop_deadline(at);
-        let waiting = self.requests[at].waiting();
         for position in 0.. {
             let Some(part) = self.part_at(at, position) else { break };
             let resource = self.part(part).resource;
@@ -279,16 +279,19 @@ impl Board {
                 self.resources.remove(resource);
             }
         }
-        let request = self.requests.remove(at);
-        self.depart(&request);
+        self.depart(at);
+        // What is left of it is dropped where it is: moving all of it out costs more than what is wanted of it.
+        let request = &mut self.requests[at];
+        let id = std::mem::replace(&mut request.id, RequestId::from_uuid([0; 16]));
         for part in request.more.iter().flat_map(|more| &more.also) {
-            self.also.remove(also_slot(*part));
+            self.also.free(also_slot(*part));
         }
-        self.parties.leave(request.party);
         if let Some(alias) = request.extra.alias() {
             self.aliases.remove(alias);
         }
-        request
+        self.parties.leave(request.party);
+        self.requests.free(at);
+        id
     }
 
     /// Turns a waiter into a holder under `token`, in all its parts.

@@ -103,6 +103,16 @@ impl<T: Clone> Slab<T> {
         at
     }
 
+    /// Drops what is in a slot.
+    pub(crate) fn free(&mut self, at: u32) {
+        self.about_to_change(at);
+        let slot = &mut self.slots[at as usize];
+        assert!(matches!(slot, Slot::Used(_)), "freeing a free slot");
+        *slot = Slot::Free(self.free);
+        self.free = at;
+        self.len -= 1;
+    }
+
     pub(crate) fn remove(&mut self, at: u32) -> T {
         self.about_to_change(at);
         let slot = std::mem::replace(&mut self.slots[at as usize], Slot::Free(self.free));

@@ -181,7 +181,7 @@ impl Table {
     fn end_request(&mut self, at: u32, end: Option<End>) -> RequestId {
         // Without its E the owner may have to wait for those it could pass.
         let owner = if self.board.has_e(at) { self.board.owner_of(at) } else { NONE };
-        let id = self.board.leave(at).id;
+        let id = self.board.leave(at);
         self.trouble(owner);
         self.board.end_id(at, &id, end, self.now);
         if self.board.ended.len() as u64 > self.settings.ended {
