@@ -430,7 +430,7 @@ struct Serving {
 }
 
 /// Without a log so many changes are answered before more is read: clients go on meanwhile, and what was read is still near.
-const SHARE: usize = 256;
+const SHARE: usize = 128;
 /// Events of one look at the sockets.
 const EVENTS: usize = 1_024;
 /// How often the sockets are looked at before a sync, and how many changes are enough for one: who
@@ -607,18 +607,14 @@ impl Serving {
         let again = self.left_at_the_door.is_some_and(|(connections, since)| {
             self.turns.connection_count() < connections || since.elapsed() >= Duration::from_secs(1)
         });
-        let (mut resp, mut enqueue, mut http) = (again, again, again);
+        let (mut resp, mut enqueue, mut http, mut inside) = (again, again, again, false);
         for event in events {
             match event.token() {
                 RESP => resp = true,
                 ENQUEUE => enqueue = true,
                 HTTP => http = true,
                 // The door wakes the loop too.
-                STOP => {
-                    for stream in self.comers.take() {
-                        self.turns.welcome_inside(UnixStream::from_std(stream));
-                    }
-                }
+                STOP => inside = true,
                 HEEDED => {
                     if let Some(Heeded { from, hear }) = &mut self.heeded {
                         while matches!(from.read(&mut [0; 64]), Ok(1..)) {}
@@ -634,6 +630,12 @@ impl Serving {
                         self.answer_in_memory();
                     }
                 }
+            }
+        }
+        // Only now: who is answered above may go, and an event that is still to come must not find somebody else in that place.
+        if inside {
+            for stream in self.comers.take() {
+                self.turns.welcome_inside(UnixStream::from_std(stream));
             }
         }
         if (resp || enqueue || http) && !self.accept(resp, enqueue, http) {
