@@ -39,9 +39,8 @@ impl Judge {
     fn next(&mut self) -> Fate {
         self.claims += 1;
         match (self.claims, rand::random_range(0..100)) {
-            (1, _) => Fate::Dies,
             (2, _) => Fate::Overtaken,
-            (_, 0..3) => Fate::Dies,
+            (1, _) | (_, 0..3) => Fate::Dies,
             (_, 3..5) => Fate::Slow,
             (_, 5..8) => Fate::PutsBack,
             _ => Fate::Works,
