@@ -192,6 +192,21 @@ mod tests {
     }
 
     #[test]
+    fn a_bucket_is_used_again_and_nothing_of_its_last_time_is_left_in_it() {
+        let mut deadlines = Deadlines::default();
+        let place = deadlines.insert(5, 1);
+        assert_eq!(deadlines.remove(5, place), None, "nobody else was there");
+        assert!(deadlines.is_empty());
+        deadlines.insert(100, 2);
+        deadlines.insert(5, 3);
+        assert_eq!(deadlines.take_due(8), [(5, 3)]);
+        let place = deadlines.insert(9, 4);
+        assert_eq!((place, deadlines.buckets.len()), (0, 2), "in the room of the one that is over");
+        assert_eq!(deadlines.take_due(200), [(9, 4), (100, 2)]);
+        assert!(deadlines.is_empty());
+    }
+
+    #[test]
     fn buckets_whose_time_is_over_go_together() {
         let mut deadlines = Deadlines::default();
         for deadline in [100, 3, 60, 40, 70] {
