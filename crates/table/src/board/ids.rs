@@ -1,7 +1,6 @@
 //! Which ids are known: live ones by their slot, ended ones by their number in the memory.
 
 use super::ended::{End, EndedId, NUMBERS};
-use super::parties::remove_index;
 use super::{Board, Known};
 use crate::RequestId;
 
@@ -12,7 +11,7 @@ impl Board {
 
     /// The same for a caller that needs the hash again.
     pub(crate) fn known_by(&self, hash: u64, id: &RequestId) -> Option<Known> {
-        let found = *self.ids.find(hash, |at| self.id_at(*at) == id)?;
+        let found = self.ids.find(hash, |at| self.id_at(at) == id)?;
         Some(if found < NUMBERS { Known::Live(found) } else { Known::Ended(found - NUMBERS) })
     }
 
@@ -29,10 +28,9 @@ impl Board {
         match end {
             Some(end) => {
                 let number = self.ended.push(now, EndedId { id: id.clone(), end });
-                let entry = self.ids.find_mut(hash, |other| *other == at);
-                *entry.expect("every live request is indexed") = NUMBERS + number;
+                self.ids.replace(hash, at, NUMBERS + number);
             }
-            None => remove_index(&mut self.ids, hash, at),
+            None => self.ids.remove(hash, at),
         }
     }
 
@@ -47,7 +45,7 @@ impl Board {
     pub(crate) fn forget(&mut self, now: u64, keep_ms: u64, most: u64) {
         while let Some((number, ended)) = self.ended.stale(now, keep_ms, most) {
             let hash = self.hash.of(ended.id.hash_bytes());
-            remove_index(&mut self.ids, hash, NUMBERS + number);
+            self.ids.remove(hash, NUMBERS + number);
             self.ended.pop();
         }
     }
@@ -62,8 +60,8 @@ impl Board {
 
     pub(super) fn index_id(&mut self, hash: u64, at: u32) {
         let (requests, ended, hasher) = (&self.requests, &self.ended, &self.hash);
-        self.ids.insert_unique(hash, at, |at| {
-            let id = if *at < NUMBERS { &requests[*at].id } else { &ended.get(*at - NUMBERS).id };
+        self.ids.insert(hash, at, |at| {
+            let id = if at < NUMBERS { &requests[at].id } else { &ended.get(at - NUMBERS).id };
             hasher.of(id.hash_bytes())
         });
     }
@@ -71,7 +69,7 @@ impl Board {
     /// Forgets an ended id that asks again.
     pub(crate) fn revive(&mut self, number: u32) {
         let hash = self.hash_id(&self.ended.get(number).id);
-        remove_index(&mut self.ids, hash, NUMBERS + number);
+        self.ids.remove(hash, NUMBERS + number);
         self.ended.take(number);
     }
 }

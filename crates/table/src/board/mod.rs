@@ -13,6 +13,7 @@ pub(crate) mod ended;
 mod few;
 pub(crate) mod hash;
 mod ids;
+pub(crate) mod index;
 mod lists;
 mod parking;
 pub(crate) mod parties;
@@ -22,13 +23,13 @@ pub(crate) mod slab;
 use std::collections::{BTreeMap, HashMap};
 
 use foldhash::fast::FixedState;
-use hashbrown::HashTable;
 
 use crate::{Extras, Mode, RequestId, Text};
 use deadlines::Deadlines;
 use ended::{EndedId, Memory};
 use few::Few;
 use hash::KeyHash;
+use index::Index;
 use parties::Parties;
 use resources::Resources;
 use slab::{NONE, Slab};
@@ -193,7 +194,7 @@ pub(crate) struct Board {
     pub(crate) deadlines: Deadlines,
     pub(crate) ended: Memory<EndedId>,
     /// Live requests by slot, ended ids by `NUMBERS` + number.
-    ids: HashTable<u32>,
+    ids: Index,
     pub(crate) aliases: HashMap<Box<str>, u32, FixedState>,
     /// Who is parked on a request, by seq.
     parked: HashMap<u32, Few, FixedState>,
@@ -218,7 +219,7 @@ impl Board {
             parties: Parties::new(hash.clone()),
             deadlines: Deadlines::default(),
             ended: Memory::default(),
-            ids: HashTable::new(),
+            ids: Index::default(),
             aliases: HashMap::with_hasher(hash.state()),
             parked: HashMap::with_hasher(hash.state()),
             loose: Few::default(),

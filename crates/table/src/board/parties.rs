@@ -3,10 +3,9 @@
 
 use std::sync::Arc;
 
-use hashbrown::HashTable;
-
 use super::few::Few;
 use super::hash::KeyHash;
+use super::index::Index;
 use super::slab::{NONE, Slab};
 use crate::{Party, Text};
 
@@ -47,9 +46,9 @@ pub(crate) struct Who {
 pub(crate) struct Parties {
     hash: KeyHash,
     pub(crate) parties: Slab<PartyNode>,
-    party_index: HashTable<u32>,
+    party_index: Index,
     owners: Slab<OwnerNode>,
-    owner_index: HashTable<u32>,
+    owner_index: Index,
     /// The slot of the party that asked last: a connection that sends many requests is the same one again.
     last: u32,
 }
@@ -59,9 +58,9 @@ impl Parties {
         Parties {
             hash,
             parties: Slab::default(),
-            party_index: HashTable::new(),
+            party_index: Index::default(),
             owners: Slab::default(),
-            owner_index: HashTable::new(),
+            owner_index: Index::default(),
             last: NONE,
         }
     }
@@ -75,9 +74,9 @@ impl Parties {
             return Who { hash: 0, party: self.last, owner: last.owner };
         }
         let hash = hash_party(&self.hash, party);
-        let found = self.party_index.find(hash, |at| self.parties[*at].party == *party);
+        let found = self.party_index.find(hash, |at| self.parties[at].party == *party);
         match found {
-            Some(at) => Who { hash, party: *at, owner: self.parties[*at].owner },
+            Some(at) => Who { hash, party: at, owner: self.parties[at].owner },
             None => Who { hash, party: NONE, owner: self.find_owner(party, hash) },
         }
     }
@@ -101,7 +100,7 @@ impl Parties {
         let (owner, gone) = (node.owner, node.requests == 0);
         if gone {
             let node = self.parties.remove(at);
-            remove_index(&mut self.party_index, hash_party(&self.hash, &node.party), at);
+            self.party_index.remove(hash_party(&self.hash, &node.party), at);
         }
         if owner == NONE {
             return;
@@ -109,7 +108,7 @@ impl Parties {
         self.owners[owner].requests -= 1;
         if self.owners[owner].requests == 0 {
             let node = self.owners.remove(owner);
-            remove_index(&mut self.owner_index, self.hash.of(node.name.as_bytes()), owner);
+            self.owner_index.remove(self.hash.of(node.name.as_bytes()), owner);
         }
     }
 
@@ -155,13 +154,13 @@ impl Parties {
         };
         let at = self.parties.insert(PartyNode { party, owner, requests: 0 });
         let (parties, hasher) = (&self.parties, &self.hash);
-        self.party_index.insert_unique(who.hash, at, |at| hash_party(hasher, &parties[*at].party));
+        self.party_index.insert(who.hash, at, |at| hash_party(hasher, &parties[at].party));
         at
     }
 
     fn find_owner(&self, party: &Party, hash: u64) -> u32 {
-        let found = self.owner_index.find(hash, |at| self.owners[*at].name == party.owner);
-        found.copied().filter(|_| party.explicit).unwrap_or(NONE)
+        let found = self.owner_index.find(hash, |at| self.owners[at].name == party.owner);
+        found.filter(|_| party.explicit).unwrap_or(NONE)
     }
 
     fn insert_owner(&mut self, name: &Text, hash: u64) -> u32 {
@@ -173,7 +172,7 @@ impl Parties {
             waiting: Few::default(),
         });
         let (owners, hasher) = (&self.owners, &self.hash);
-        self.owner_index.insert_unique(hash, at, |at| hasher.of(owners[*at].name.as_bytes()));
+        self.owner_index.insert(hash, at, |at| hasher.of(owners[at].name.as_bytes()));
         at
     }
 }
@@ -181,12 +180,6 @@ impl Parties {
 /// By the owner's text alone: parties that differ in the rest are few, and owners hash alike.
 fn hash_party(hash: &KeyHash, party: &Party) -> u64 {
     hash.of(party.owner.as_bytes())
-}
-
-/// Removes `at` from an index.
-pub(super) fn remove_index(index: &mut HashTable<u32>, hash: u64, at: u32) {
-    let entry = index.find_entry(hash, |other| *other == at);
-    entry.expect("every live node is indexed").remove();
 }
 
 #[cfg(test)]

@@ -15,10 +15,8 @@
 
 use std::collections::BTreeMap;
 
-use hashbrown::HashTable;
-
 use super::hash::KeyHash;
-use super::parties::remove_index;
+use super::index::Index;
 use super::slab::{NONE, Slab};
 use crate::{Resource, rules};
 
@@ -61,9 +59,9 @@ struct Group {
 pub(crate) struct Resources {
     hash: KeyHash,
     pub(crate) nodes: Slab<ResourceNode>,
-    index: HashTable<u32>,
+    index: Index,
     groups: Slab<Group>,
-    group_index: HashTable<u32>,
+    group_index: Index,
 }
 
 impl Resources {
@@ -71,9 +69,9 @@ impl Resources {
         Resources {
             hash,
             nodes: Slab::default(),
-            index: HashTable::new(),
+            index: Index::default(),
             groups: Slab::default(),
-            group_index: HashTable::new(),
+            group_index: Index::default(),
         }
     }
 
@@ -125,13 +123,9 @@ impl Resources {
         Some(found.map_or(Spot::Vacant(hash), Spot::Taken))
     }
 
-    /// Nodes by the hash of their keys.
-    pub(super) fn index(&self) -> &HashTable<u32> {
-        &self.index
-    }
-
-    pub(super) fn hash(&self, key: &Resource) -> u64 {
-        self.hash.of(key.as_bytes())
+    /// See [`Index::near`].
+    pub(super) fn near(&self, key: &Resource) -> u32 {
+        self.index.near(self.hash.of(key.as_bytes()))
     }
 
     /// The node of `key`, new or not.
@@ -149,7 +143,7 @@ impl Resources {
         let node = ResourceNode { key, holders: NONE, crowd: NONE, group: NONE, place: NONE };
         let at = self.nodes.insert(node);
         let (nodes, hasher) = (&self.nodes, &self.hash);
-        self.index.insert_unique(hash, at, |at| hasher.of(nodes[*at].key.as_bytes()));
+        self.index.insert(hash, at, |at| hasher.of(nodes[at].key.as_bytes()));
         if fields > 0 {
             self.hang(at, fields);
         }
@@ -159,7 +153,7 @@ impl Resources {
     /// Removes a node that has neither holder nor waiter.
     pub(crate) fn remove(&mut self, at: u32) {
         let node = self.nodes.remove(at);
-        remove_index(&mut self.index, self.hash.of(node.key.as_bytes()), at);
+        self.index.remove(self.hash.of(node.key.as_bytes()), at);
         if node.group != NONE {
             self.count_mask(node.group, node.key.wildcards(), false);
             let group = &mut self.groups[node.group];
@@ -250,12 +244,12 @@ impl Resources {
     }
 
     fn find_hashed(&self, hash: u64, bytes: &[u8]) -> Option<u32> {
-        self.index.find(hash, |at| self.nodes[*at].key.as_bytes() == bytes).copied()
+        self.index.find(hash, |at| self.nodes[at].key.as_bytes() == bytes)
     }
 
     fn find_group(&self, prefix: &[u8]) -> Option<u32> {
         let hash = self.hash.of(prefix);
-        self.group_index.find(hash, |at| *self.groups[*at].prefix == *prefix).copied()
+        self.group_index.find(hash, |at| *self.groups[at].prefix == *prefix)
     }
 
     fn hang(&mut self, at: u32, fields: usize) {
@@ -292,7 +286,7 @@ impl Resources {
             self.groups[at].place = members.len() as u32 - 1;
         }
         let (groups, hasher) = (&self.groups, &self.hash);
-        self.group_index.insert_unique(hash, at, |at| hasher.of(&groups[*at].prefix));
+        self.group_index.insert(hash, at, |at| hasher.of(&groups[at].prefix));
         at
     }
 
@@ -300,7 +294,7 @@ impl Resources {
     fn prune(&mut self, mut at: u32) {
         while at != NONE && self.groups[at].members.is_empty() {
             let group = self.groups.remove(at);
-            remove_index(&mut self.group_index, self.hash.of(&group.prefix), at);
+            self.group_index.remove(self.hash.of(&group.prefix), at);
             if group.parent != NONE {
                 let members = &mut self.groups[group.parent].members;
                 members.swap_remove(group.place as usize);

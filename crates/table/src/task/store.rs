@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
-use hashbrown::HashTable;
 
 use crate::board::deadlines::NEVER;
 use crate::board::ended::Memory;
+use crate::board::index::Index;
 use crate::board::slab::Slab;
 use crate::task::{Body, TaskReply, TaskState};
 use crate::{Party, RequestId, Text};
@@ -132,7 +132,7 @@ pub(crate) struct Pool {
 pub(crate) struct Tasks {
     hash: FixedState,
     pub(crate) tasks: Slab<Task>,
-    index: HashTable<u32>,
+    index: Index,
     pub(crate) pools: BTreeMap<Text, Pool>,
     /// Tasks that time will change: (when, number, slot).
     deadlines: BTreeSet<(u64, u64, u32)>,
@@ -158,7 +158,7 @@ impl Tasks {
         Tasks {
             hash: hash.clone(),
             tasks: Slab::default(),
-            index: HashTable::new(),
+            index: Index::default(),
             pools: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             claims: Slab::default(),
@@ -204,8 +204,8 @@ impl Tasks {
 
     pub(crate) fn find(&self, pool: &str, key: &str) -> Option<u32> {
         let hash = self.hash.hash_one((pool, key));
-        let same = |at: &u32| *self.tasks[*at].pool == *pool && *self.tasks[*at].key == *key;
-        self.index.find(hash, same).copied()
+        let same = |at| *self.tasks[at].pool == *pool && *self.tasks[at].key == *key;
+        self.index.find(hash, same)
     }
 
     pub(crate) fn task(&self, at: u32) -> &Task {
@@ -218,8 +218,7 @@ impl Tasks {
         let (pool, number) = (task.pool.clone(), task.number);
         let at = self.tasks.insert(task);
         let (tasks, hasher) = (&self.tasks, &self.hash);
-        self.index
-            .insert_unique(hash, at, |at| hasher.hash_one((&*tasks[*at].pool, &*tasks[*at].key)));
+        self.index.insert(hash, at, |at| hasher.hash_one((&*tasks[at].pool, &*tasks[at].key)));
         self.pools.entry(pool).or_default().tasks.insert(number, at);
         self.place(at, now);
         at
@@ -230,7 +229,7 @@ impl Tasks {
         let task = self.tasks.remove(at);
         self.bytes -= task.bytes();
         let hash = self.hash.hash_one((&*task.pool, &*task.key));
-        self.index.find_entry(hash, |other| *other == at).expect("indexed").remove();
+        self.index.remove(hash, at);
         let pool = self.pools.get_mut(&task.pool).expect("a task has a pool");
         pool.tasks.remove(&task.number);
         self.prune(&task.pool);
