@@ -29,28 +29,22 @@ impl Board {
             let request = &self.requests[at];
             seen ^= self.resources.get(request.first.resource).holders;
         }
-        let mut ending = 0;
-        for at in ends {
-            ending += 1;
-            let request = &self.requests[at];
-            seen ^= self.ids.near(self.hash_id(&request.id));
-            let key = &self.resources.get(request.first.resource).key;
-            seen ^= self.resources.near(key);
-        }
+        let ids = ends.clone().map(|at| self.hash_id(&self.requests[at].id));
+        let keys = ends.clone().map(|at| {
+            let key = &self.resources.get(self.requests[at].first.resource).key;
+            self.resources.hash(key)
+        });
         // As many ids may be forgotten, to make room for these.
-        for (_, ended) in self.ended.iter().take(ending) {
-            seen ^= self.ids.near(self.hash_id(&ended.id));
-        }
+        let forgotten = self.ended.iter().take(ends.clone().count());
+        let forgotten = forgotten.map(|(_, ended)| self.hash_id(&ended.id));
+        seen ^= self.ids.fetch(ids.chain(forgotten)) ^ self.resources.index().fetch(keys);
         black_box(seen);
     }
 
     /// These requests are about to be decided.
-    pub(crate) fn go_ahead_to_asks<'a>(&self, asks: impl Iterator<Item = &'a Acquire>) {
-        let mut seen = 0;
-        for ask in asks {
-            seen ^= self.ids.near(self.hash_id(&ask.id));
-            seen ^= self.resources.near(&ask.part.resource);
-        }
-        black_box(seen);
+    pub(crate) fn go_ahead_to_asks<'a>(&self, asks: impl Iterator<Item = &'a Acquire> + Clone) {
+        let ids = asks.clone().map(|ask| self.hash_id(&ask.id));
+        let keys = asks.map(|ask| self.resources.hash(&ask.part.resource));
+        black_box(self.ids.fetch(ids) ^ self.resources.index().fetch(keys));
     }
 }

@@ -8,6 +8,8 @@
 const PLACES: usize = 12;
 /// Entries a line, on average, with which it grows: more of them go past their homes the fuller the lines are.
 const FULL: usize = 9;
+/// More lines than these a processor does not fetch at a time.
+const AT_ONCE: usize = 64;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
@@ -50,8 +52,13 @@ impl Line {
 /// The highest bit of each byte that is 0, and of no other: what lies in a vacant place is nothing to look at.
 #[inline]
 fn zeros(bytes: u64) -> u64 {
+    const ONES: u64 = u64::from_le_bytes([0x01; 8]);
     const LOW: u64 = u64::from_le_bytes([0x7f; 8]);
-    // Nothing is carried from one byte to the next.
+    // This is quicker and misses none, but may find a 1 above a 0.
+    if bytes.wrapping_sub(ONES) & !bytes & !LOW == 0 {
+        return 0;
+    }
+    // Here nothing is carried from one byte to the next.
     !(((bytes & LOW) + LOW) | bytes | LOW)
 }
 
@@ -113,10 +120,26 @@ impl Index {
         self.lines[at].slots[place] = by;
     }
 
-    /// Something of what will be looked at for this hash: whoever reads it has it near.
+    /// Fetches what will be looked at for these hashes; what it returns means nothing. First some hashes, and then their
+    /// lines: so there is little between one line and the next, and more of them come at the same time.
     #[inline]
-    pub(crate) fn near(&self, hash: u64) -> u32 {
-        self.lines.len().checked_sub(1).map_or(0, |last| self.lines[hash as usize & last].passed)
+    pub(crate) fn fetch(&self, hashes: impl Iterator<Item = u64>) -> u32 {
+        let Some(last) = self.lines.len().checked_sub(1) else { return 0 };
+        let (mut seen, mut hashes) = (0, hashes.fuse());
+        let mut some = [0; AT_ONCE];
+        loop {
+            let mut count = 0;
+            for (place, hash) in some.iter_mut().zip(&mut hashes) {
+                *place = hash;
+                count += 1;
+            }
+            for hash in &some[..count] {
+                seen ^= self.lines[*hash as usize & last].passed;
+            }
+            if count < AT_ONCE {
+                return seen;
+            }
+        }
     }
 
     /// Its home, where it is, and the place there.
@@ -248,6 +271,7 @@ mod tests {
     fn a_line_is_one_of_the_cache_and_an_empty_index_takes_nothing() {
         assert_eq!((size_of::<Line>(), align_of::<Line>()), (64, 64));
         let index = Index::default();
-        assert_eq!((index.find(1, |_| true), index.near(1), index.lines.capacity()), (None, 0, 0));
+        assert_eq!((index.find(1, |_| true), index.lines.capacity()), (None, 0));
+        assert_eq!(index.fetch([1, 2].into_iter()), 0);
     }
 }

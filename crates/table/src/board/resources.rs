@@ -123,9 +123,13 @@ impl Resources {
         Some(found.map_or(Spot::Vacant(hash), Spot::Taken))
     }
 
-    /// See [`Index::near`].
-    pub(super) fn near(&self, key: &Resource) -> u32 {
-        self.index.near(self.hash.of(key.as_bytes()))
+    pub(super) fn hash(&self, key: &Resource) -> u64 {
+        self.hash.of(key.as_bytes())
+    }
+
+    /// Nodes by the hash of their keys.
+    pub(super) fn index(&self) -> &Index {
+        &self.index
     }
 
     /// The node of `key`, new or not.
