@@ -49,8 +49,8 @@ pub(crate) struct Parties {
     party_index: Index,
     owners: Slab<OwnerNode>,
     owner_index: Index,
-    /// The slot of the party that asked last: a connection that sends many requests is the same one again.
-    last: u32,
+    /// Slots of parties that asked a moment ago, by where their owner's text lies: whoever asks again is known without a search.
+    recent: [u32; RECENT],
 }
 
 impl Parties {
@@ -61,17 +61,18 @@ impl Parties {
             party_index: Index::default(),
             owners: Slab::default(),
             owner_index: Index::default(),
-            last: NONE,
+            recent: [NONE; RECENT],
         }
     }
 
     /// What is known of a party. Done once a command; the rest of it goes by the numbers.
     pub(crate) fn look_up(&self, party: &Party) -> Who {
-        if let Some(last) = self.parties.get(self.last)
-            && Arc::ptr_eq(&last.party.owner, &party.owner)
-            && last.party == *party
+        let recent = self.recent[recent_place(party)];
+        if let Some(node) = self.parties.get(recent)
+            && Arc::ptr_eq(&node.party.owner, &party.owner)
+            && node.party == *party
         {
-            return Who { hash: 0, party: self.last, owner: last.owner };
+            return Who { hash: 0, party: recent, owner: node.owner };
         }
         let hash = hash_party(&self.hash, party);
         let found = self.party_index.find(hash, |at| self.parties[at].party == *party);
@@ -83,8 +84,9 @@ impl Parties {
 
     /// Counts one more request of `party`, of which `who` was just looked up.
     pub(crate) fn enter(&mut self, party: Party, who: Who) -> u32 {
+        let place = recent_place(&party);
         let at = if who.party == NONE { self.insert(who, party) } else { who.party };
-        self.last = at;
+        self.recent[place] = at;
         let node = &mut self.parties[at];
         node.requests += 1;
         if node.owner != NONE {
@@ -175,6 +177,15 @@ impl Parties {
         self.owner_index.insert(hash, at, |at| hasher.of(owners[at].name.as_bytes()));
         at
     }
+}
+
+/// So many of those who asked last are known at once: connections take turns.
+const RECENT: usize = 128;
+
+/// Where a party is kept among the recent ones. Texts lie at different places each time, so nothing else may depend on it.
+fn recent_place(party: &Party) -> usize {
+    // They lie at multiples of 16, and mostly take 32 bytes.
+    party.owner.as_ptr().addr() / 32 % RECENT
 }
 
 /// By the owner's text alone: parties that differ in the rest are few, and owners hash alike.
