@@ -10,8 +10,8 @@ pub(crate) struct Words<'b> {
     at: usize,
     /// How the command is written, for errors.
     usage: &'static str,
-    /// The first options that were given; no command has more.
-    given: [&'b [u8]; MOST_OPTIONS],
+    /// Where the first options stand that were given; no command has more.
+    given: [u32; MOST_OPTIONS],
     count: usize,
 }
 
@@ -24,7 +24,7 @@ impl<'b> Words<'b> {
         at: usize,
         usage: &'static str,
     ) -> Words<'b> {
-        Words { buffer, arguments, at, usage, given: [&[]; MOST_OPTIONS], count: 0 }
+        Words { buffer, arguments, at, usage, given: [0; MOST_OPTIONS], count: 0 }
     }
 
     pub(crate) fn left(&self) -> usize {
@@ -59,13 +59,15 @@ impl<'b> Words<'b> {
         self.syntax(&format!("{named}{what} is missing"))
     }
 
-    /// To be asked for each option: which of two would count?
+    /// To be asked for each option, as the last argument that was taken: which of two would count?
     pub(crate) fn once(&mut self, option: &'b [u8]) -> Result<(), WordError> {
-        if self.given[..self.count].iter().any(|other| other.eq_ignore_ascii_case(option)) {
+        let given = |at: &u32| self.arguments.get(self.buffer, *at as usize);
+        let mut given = self.given[..self.count].iter().filter_map(given);
+        if given.any(|other| other.eq_ignore_ascii_case(option)) {
             return Err(self.twice(option));
         }
         if let Some(place) = self.given.get_mut(self.count) {
-            *place = option;
+            *place = (self.at - 1) as u32;
             self.count += 1;
         }
         Ok(())
@@ -124,6 +126,18 @@ pub(crate) fn parse_number(bytes: &[u8]) -> Option<u64> {
     if bytes.is_empty() {
         return None;
     }
+    // So few digits do not overflow, and nearly all numbers have fewer.
+    if bytes.len() <= 9 {
+        let mut number = 0;
+        for byte in bytes {
+            let digit = byte.wrapping_sub(b'0');
+            if digit > 9 {
+                return None;
+            }
+            number = number * 10 + u32::from(digit);
+        }
+        return Some(u64::from(number));
+    }
     bytes.iter().try_fold(0u64, |number, byte| {
         let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
         number.checked_mul(10)?.checked_add(digit)
@@ -150,5 +164,24 @@ impl Capitals {
     #[inline]
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_number;
+
+    #[test]
+    fn numbers_of_any_length_are_read_as_they_stand() {
+        for number in ["0", "7", "007", "999999999", "1000000000", "4294967296", "0000000000001"] {
+            assert_eq!(parse_number(number.as_bytes()), number.parse().ok(), "{number}");
+        }
+        let most = u64::MAX.to_string();
+        assert_eq!(parse_number(most.as_bytes()), Some(u64::MAX));
+        for none in
+            ["", "-1", "+1", "1x", "x", " 1", "12345678/", "1234567890:", "18446744073709551616"]
+        {
+            assert_eq!(parse_number(none.as_bytes()), None, "{none}");
+        }
     }
 }

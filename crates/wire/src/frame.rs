@@ -85,15 +85,22 @@ fn read_array(
         return Err(FrameError::TooMany(limits.arguments));
     }
     for _ in 0..count {
-        match buffer.get(at) {
-            None => return Ok(None),
-            Some(b'$') => {}
-            Some(_) => return Err(FrameError::Malformed),
-        }
-        let Some((length, start)) = read_length(buffer, at + 1)? else { return Ok(None) };
-        // At most a few digits were read, so nothing overflows here.
-        let end = start.saturating_add(length);
-        if end.saturating_add(2) > limits.frame {
+        // Nearly all lengths have one digit or two.
+        let (length, start) = match buffer.get(at..).unwrap_or_default() {
+            [b'$', digit @ b'0'..=b'9', b'\r', b'\n', ..] => (usize::from(digit - b'0'), at + 4),
+            [b'$', tens @ b'0'..=b'9', ones @ b'0'..=b'9', b'\r', b'\n', ..] => {
+                (usize::from(tens - b'0') * 10 + usize::from(ones - b'0'), at + 5)
+            }
+            [b'$', ..] => match read_length(buffer, at + 1)? {
+                Some(length) => length,
+                None => return Ok(None),
+            },
+            [] => return Ok(None),
+            [..] => return Err(FrameError::Malformed),
+        };
+        // At most nine digits were read, so nothing overflows here.
+        let end = start + length;
+        if end + 2 > limits.frame {
             return Err(FrameError::TooLong(limits.frame));
         }
         match buffer.get(end..end + 2) {
@@ -108,23 +115,7 @@ fn read_array(
 }
 
 /// A number and the line end after it. Returns the number and where the next part begins.
-#[inline(always)]
-#[allow(clippy::inline_always)] // a call costs more than what it mostly does
 fn read_length(buffer: &[u8], from: usize) -> Result<Option<(usize, usize)>, FrameError> {
-    // Nearly all have one digit or two.
-    match buffer.get(from..) {
-        Some([digit @ b'0'..=b'9', b'\r', b'\n', ..]) => {
-            Ok(Some((usize::from(digit - b'0'), from + 3)))
-        }
-        Some([tens @ b'0'..=b'9', ones @ b'0'..=b'9', b'\r', b'\n', ..]) => {
-            let number = usize::from(tens - b'0') * 10 + usize::from(ones - b'0');
-            Ok(Some((number, from + 4)))
-        }
-        _ => read_long_length(buffer, from),
-    }
-}
-
-fn read_long_length(buffer: &[u8], from: usize) -> Result<Option<(usize, usize)>, FrameError> {
     let mut number = 0usize;
     for (at, byte) in buffer.iter().enumerate().skip(from).take(10) {
         match byte {
@@ -200,6 +191,22 @@ mod tests {
     }
 
     #[test]
+    fn lengths_may_have_one_digit_or_two_or_more() {
+        for bytes in [
+            &b"*1\r\n$7\r\nuser:42\r\n"[..],
+            b"*1\r\n$07\r\nuser:42\r\n",
+            b"*01\r\n$000007\r\nuser:42\r\n",
+        ] {
+            for end in 0..bytes.len() {
+                assert_eq!(read(&bytes[..end]), Ok(None), "{end}");
+            }
+            assert_eq!(read(bytes), Ok(Some((vec!["user:42".into()], bytes.len()))));
+        }
+        let twelve = b"*1\r\n$12\r\nuser:1234567\r\n";
+        assert_eq!(read(twelve), Ok(Some((vec!["user:1234567".into()], twelve.len()))));
+    }
+
+    #[test]
     fn a_line_of_words_is_a_request_too() {
         let words = |text: &[u8]| read(text).unwrap().unwrap();
         assert_eq!(words(b" LOCK  user:42\r\nrest"), (vec!["LOCK".into(), "user:42".into()], 16));
@@ -214,6 +221,9 @@ mod tests {
             &b"*x"[..],
             b"*1\r\n:1\r\n",
             b"*1\r\n$-1\r\n",
+            b"*1\r\n$\r\n",
+            b"*1\r\n$1x\r\n",
+            b"*1\r\n$1\n",
             b"*1\r\n$1\r\nabc",
             b"*1\rx",
             b"*\r\n",
