@@ -414,18 +414,28 @@ impl Turns {
                 self.record_refusal(at, what, why);
             }
             let connection = &mut self.connections[at];
+            if let Read::Ask(bytes, _) = &read {
+                taken += bytes;
+                connection.requests += 1;
+                self.batch.bytes += bytes;
+            }
             match read {
                 Read::Incomplete => return taken,
+                // Nearly all are so, and passing an ask on copies it.
+                Read::Ask(_, Ask::Change(command, answer))
+                    if !connection.asked && self.guard.is_none() =>
+                {
+                    self.batch.commands.push(command);
+                    self.change_connection(at, changes);
+                    self.submit_change(at, answer);
+                }
                 Read::Nothing(bytes) => taken += bytes,
                 Read::Broken(last_words) => {
                     connection.closing = true;
                     self.say(at, last_words);
                     return input.len();
                 }
-                Read::Ask(bytes, ask) => {
-                    taken += bytes;
-                    connection.requests += 1;
-                    self.batch.bytes += bytes;
+                Read::Ask(_, ask) => {
                     let behind = match &ask {
                         Ask::Change(..) | Ask::Changes(..) => connection.asked,
                         Ask::Events(_) | Ask::Question(_, _, Fresh::Stale) => connection.open > 0,
@@ -495,28 +505,14 @@ impl Turns {
             Ask::Say(bytes) => return self.say(at, bytes),
             Ask::Events(http::EventsFrom(last)) => return self.hand_over(at, last),
             Ask::Change(command, answer) => {
-                let first = connection.open == 0;
-                match self.shortcut(first, std::slice::from_ref(&command)) {
-                    None => {}
-                    Some(Shortcut::Refused(reply)) => {
-                        self.connections[at].open += 1;
-                        return self.answer(id, &answer, &reply);
-                    }
-                    Some(Shortcut::NoRoom) => return self.say_no_room(at, &answer),
-                }
-                let work = match self.revocation(at, &answer) {
-                    Some(record) => Work::Recorded(answer, record),
-                    None => Work::Change(Some(answer)),
-                };
-                self.wait_for_leader(Some(&command), at);
                 self.batch.commands.push(command);
-                self.batch.works.push((Some(id), work));
+                return self.submit_change(at, answer);
             }
             Ask::Changes(commands, answer) => {
                 if let Some(Shortcut::NoRoom) = self.shortcut(false, &commands) {
                     return self.say_no_room(at, &answer);
                 }
-                self.wait_for_leader(None, at);
+                self.wait_for_leader(0, at);
                 self.batch.works.push((Some(id), Work::Changes(commands.len(), answer)));
                 self.batch.commands.extend(commands);
             }
@@ -528,10 +524,36 @@ impl Turns {
                     return self.finish_unchanged(Some(id), work);
                 }
                 self.connections[at].asked = true;
-                self.wait_for_leader(None, at);
+                self.wait_for_leader(0, at);
                 self.batch.works.push((Some(id), work));
             }
         }
+        self.connections[at].open += 1;
+    }
+
+    /// The last command of the batch is this change. It is looked at where it lies: moving it costs more than looking.
+    fn submit_change(&mut self, at: usize, answer: Answer) {
+        let connection = &self.connections[at];
+        let (id, first) = (connection.id, connection.open == 0);
+        let command = self.batch.commands.last();
+        if let Some(shortcut) = self.shortcut(first, command.map_or(&[], std::slice::from_ref)) {
+            self.batch.commands.pop();
+            match shortcut {
+                Shortcut::Refused(reply) => {
+                    self.connections[at].open += 1;
+                    self.answer(id, &answer, &reply);
+                }
+                Shortcut::NoRoom => self.say_no_room(at, &answer),
+            }
+            return;
+        }
+        let work = match self.revocation(at, &answer) {
+            Some(record) => Work::Recorded(answer, record),
+            None => Work::Change(Some(answer)),
+        };
+        let wait_ms = self.batch.commands.last().map_or(0, flight::wait_ms);
+        self.wait_for_leader(wait_ms, at);
+        self.batch.works.push((Some(id), work));
         self.connections[at].open += 1;
     }
 

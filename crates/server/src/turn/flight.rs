@@ -22,20 +22,24 @@ pub(crate) enum Sent {
     Maybe,
 }
 
+/// How long a command would wait for what it asks for.
+pub(super) fn wait_ms(command: &Command) -> u64 {
+    match command {
+        Command::Acquire(ask) => ask.wait_ms,
+        Command::Task(task) => match &task.action {
+            TaskAction::Claim(claim) => claim.wait_ms,
+            _ => 0,
+        },
+        _ => 0,
+    }
+}
+
 impl Turns {
     /// The next of `works` waits for a leader as long as it would wait for a lock; at least for a while.
-    pub(super) fn wait_for_leader(&mut self, command: Option<&Command>, at: usize) {
+    pub(super) fn wait_for_leader(&mut self, wait_ms: u64, at: usize) {
         if !self.config.is_member() {
             return;
         }
-        let wait_ms = match command {
-            Some(Command::Acquire(ask)) => ask.wait_ms,
-            Some(Command::Task(task)) => match &task.action {
-                TaskAction::Claim(claim) => claim.wait_ms,
-                _ => 0,
-            },
-            _ => 0,
-        };
         let wait = Duration::from_millis(wait_ms);
         self.batch.waits_until(Some(self.began + wait.max(self.config.leader_wait)));
         let patience = (wait_ms > 0).then(|| self.began + wait + 2 * self.config.leader_wait);
