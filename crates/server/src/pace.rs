@@ -11,7 +11,7 @@
 //! | state | becomes |
 //! |---|---|
 //! | calm: few connections, or few requests | trial, when there is a rush |
-//! | trial: windows without and with gathering, in turn | gathering, if more came with it; else resting |
+//! | trial: windows without and with gathering, in turn | gathering, if more came with it; another trial, if it was better until now; else resting |
 //! | gathering | trial, after `STAYS` windows |
 //! | resting | trial, each time after twice as many windows |
 //! | any of them | calm, when the rush is over |
@@ -51,6 +51,8 @@ pub(crate) struct Pace {
     state: State,
     /// Windows of the next rest.
     rests: u32,
+    /// Gathering was better the last time. One trial that says otherwise may be chance.
+    proven: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +67,9 @@ enum State {
 impl Pace {
     pub(crate) fn new(now: Instant) -> Pace {
         let (reads, connections, turn) = (0, 0, 0);
-        Pace { window: 1, began: now, reads, connections, turn, state: State::Calm, rests: STAYS }
+        let state = State::Calm;
+        let (rests, proven) = (STAYS, false);
+        Pace { window: 1, began: now, reads, connections, turn, state, rests, proven }
     }
 
     /// A connection has sent something; `last` is the last window in which it did so.
@@ -97,7 +101,7 @@ impl Pace {
     fn next(&mut self, per_s: u64) -> State {
         match self.state {
             State::Calm => {
-                self.rests = STAYS;
+                (self.rests, self.proven) = (STAYS, false);
                 State::Trial(0, [0; 2])
             }
             State::Trial(over, mut came) => {
@@ -106,8 +110,10 @@ impl Pace {
                 if over + 1 < TRIAL {
                     State::Trial(over + 1, came)
                 } else if with * 100 >= without * (100 + BETTER) {
-                    self.rests = STAYS;
+                    (self.rests, self.proven) = (STAYS, true);
                     State::Gathering(STAYS)
+                } else if std::mem::take(&mut self.proven) {
+                    State::Trial(0, [0; 2])
                 } else {
                     let rests = self.rests;
                     self.rests = (rests * 2).min(MOST_RESTS);
@@ -169,6 +175,22 @@ mod tests {
             let part = over_ten_seconds(64, per_s);
             assert!((0.001..0.02).contains(&part), "{per_s:?}: {part}, it is only tried");
         }
+    }
+
+    #[test]
+    fn what_was_better_is_not_given_up_for_one_bad_trial() {
+        let mut pace = Pace::new(Instant::now());
+        gathered(&mut pace, 64, [95_000, 109_000], Duration::from_secs(1));
+        pace.state = State::Gathering(1);
+        let mut after = |windows| {
+            for _ in 0..windows {
+                pace.state = pace.next(95_000);
+            }
+            pace.state
+        };
+        assert_eq!(after(1), State::Trial(0, [0; 2]));
+        assert_eq!(after(TRIAL), State::Trial(0, [0; 2]), "once more");
+        assert_eq!(after(TRIAL), State::Resting(STAYS));
     }
 
     #[test]
