@@ -5,7 +5,7 @@
 //!
 //! `LOCK` and `UNLOCK` have a queue a key, without leases, modes, owners or anything that could go wrong;
 //! whatever else is asked is answered with `+OK`, or as the enqueue protocol says yes. With a file, what was read is written to it
-//! and synced before anything is answered, all of a turn at once. With `gather`, a few requests of many connections are
+//! and synced before anything is answered, all of a turn at once, and with it what has come until then. With `gather`, a few requests of many connections are
 //! let gather for a moment, so that clients need not wake us for each of them.
 
 use std::collections::{HashMap, VecDeque};
@@ -25,54 +25,86 @@ const MANY: usize = 32;
 const FEW: usize = 16;
 const GATHER: Duration = Duration::from_micros(50);
 
+/// How often the sockets are looked at before a sync, as long as there is something new.
+const LOOKS: usize = 8;
+
 fn main() -> std::io::Result<()> {
     let mut words = std::env::args().skip(1);
     let port = words.next().and_then(|port| port.parse().ok()).unwrap_or(0);
     let word = words.next();
     let gathers = word.as_deref() == Some("gather");
     let mut log = word.filter(|_| !gathers).map(Log::new).transpose()?;
+    let poll = Poll::new()?;
     let mut listener = TcpListener::bind(([127, 0, 0, 1], port).into())?;
-    let mut poll = Poll::new()?;
     poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
-    let mut connections: Vec<Option<TcpStream>> = Vec::new();
+    let mut server = Server { poll, listener, connections: Vec::new(), room: vec![0; 65_536] };
     let mut events = Events::with_capacity(1_024);
-    let (mut room, mut read, mut locks) = (vec![0; 65_536], Vec::new(), Locks::default());
+    let (mut read, mut locks) = (Vec::new(), Locks::default());
     loop {
-        if gathers && connections.iter().flatten().count() >= MANY && locks.turn < FEW {
+        let connections = server.connections.iter().flatten().count();
+        if gathers && connections >= MANY && locks.turn < FEW {
             std::thread::sleep(GATHER);
         }
-        poll.poll(&mut events, None)?;
+        server.poll.poll(&mut events, None)?;
         read.clear();
         locks.turn = 0;
-        for event in &events {
+        server.read(&events, &mut read, &mut locks)?;
+        if let Some(log) = &mut log {
+            for _ in 0..LOOKS {
+                server.poll.poll(&mut events, Some(Duration::ZERO))?;
+                if events.is_empty() {
+                    break;
+                }
+                server.read(&events, &mut read, &mut locks)?;
+            }
+            log.write(&read)?;
+        }
+        // Others wait for what these do next.
+        for (at, answer) in locks.grants.drain(..).chain(locks.answers.drain(..)) {
+            if let Some(stream) = &mut server.connections[at] {
+                drop(stream.write(&answer));
+            }
+        }
+    }
+}
+
+struct Server {
+    poll: Poll,
+    listener: TcpListener,
+    connections: Vec<Option<TcpStream>>,
+    room: Vec<u8>,
+}
+
+impl Server {
+    /// What has come goes to the end of `all`.
+    fn read(
+        &mut self,
+        events: &Events,
+        all: &mut Vec<u8>,
+        locks: &mut Locks,
+    ) -> std::io::Result<()> {
+        for event in events {
             if event.token() == LISTENER {
-                while let Ok((mut stream, _)) = listener.accept() {
+                while let Ok((mut stream, _)) = self.listener.accept() {
                     stream.set_nodelay(true)?;
-                    let token = Token(connections.len());
-                    poll.registry().register(&mut stream, token, Interest::READABLE)?;
-                    connections.push(Some(stream));
+                    let token = Token(self.connections.len());
+                    self.poll.registry().register(&mut stream, token, Interest::READABLE)?;
+                    self.connections.push(Some(stream));
                 }
                 continue;
             }
             let at = event.token().0;
-            let Some(stream) = &mut connections[at] else { continue };
-            match stream.read(&mut room) {
-                Ok(0) => connections[at] = None,
+            let Some(stream) = &mut self.connections[at] else { continue };
+            match stream.read(&mut self.room) {
+                Ok(0) => self.connections[at] = None,
                 Ok(count) => {
-                    read.extend_from_slice(&room[..count]);
-                    locks.requests(at, &room[..count]);
+                    all.extend_from_slice(&self.room[..count]);
+                    locks.requests(at, &self.room[..count]);
                 }
                 Err(_) => {}
             }
         }
-        if let Some(log) = &mut log {
-            log.write(&read)?;
-        }
-        for (at, answer) in locks.answers.drain(..) {
-            if let Some(stream) = &mut connections[at] {
-                drop(stream.write(&answer));
-            }
-        }
+        Ok(())
     }
 }
 
@@ -84,6 +116,7 @@ struct Locks {
     token: u64,
     /// Requests of this turn.
     turn: usize,
+    grants: Vec<(usize, Vec<u8>)>,
     answers: Vec<(usize, Vec<u8>)>,
 }
 
@@ -144,7 +177,7 @@ impl Locks {
             "*10\r\n$6\r\nstatus\r\n$7\r\ngranted\r\n$2\r\nid\r\n$22\r\n{id}\r\n$5\r\ntoken\r\n:{token}\r\n\
              $8\r\nlease_ms\r\n:10000\r\n$9\r\nwaited_ms\r\n:0\r\n"
         );
-        self.answers.push((*to, answer.into_bytes()));
+        self.grants.push((*to, answer.into_bytes()));
     }
 }
 
