@@ -73,7 +73,8 @@ impl Index {
     #[inline]
     pub(crate) fn find(&self, hash: u64, mut same: impl FnMut(u32) -> bool) -> Option<u32> {
         let last = self.lines.len().checked_sub(1)?;
-        let mut at = hash as usize & last;
+        let home = hash as usize & last;
+        let mut at = home;
         loop {
             let line = &self.lines[at];
             for place in line.places(tag(hash)) {
@@ -86,6 +87,10 @@ impl Index {
                 return None;
             }
             at = (at + 1) & last;
+            // Each line may have been full once, if not all at a time.
+            if at == home {
+                return None;
+            }
         }
     }
 
@@ -154,8 +159,8 @@ impl Index {
             if let Some(place) = places.find(|place| line.slots[*place] == slot) {
                 return (home, at, place);
             }
-            assert!(line.passed > 0, "every live node is indexed");
             at = (at + 1) & last;
+            assert!(line.passed > 0 && at != home, "every live node is indexed");
         }
     }
 
@@ -198,8 +203,8 @@ mod tests {
         for step in 0..40 * keys {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let key = (random >> 33) as u32 % keys;
-            // It fills, and empties again.
-            let fills = step < 20 * keys;
+            // It fills, and empties again, and once more.
+            let fills = step / (10 * keys) % 2 == 0;
             // A slot says which key it is of, and whether it has been replaced.
             let slot = key * 2;
             match map.get(&key).copied() {
@@ -234,6 +239,9 @@ mod tests {
         let spread = |key: u32| u64::from(key).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
         follows_a_map(2_000, spread);
         follows_a_map(13, spread);
+        for few in 2..80 {
+            follows_a_map(few, spread);
+        }
     }
 
     #[test]
@@ -241,6 +249,28 @@ mod tests {
         follows_a_map(100, |_| u64::MAX);
         follows_a_map(300, |key| u64::from(key % 3) << 56 | u64::from(key % 2));
         follows_a_map(300, |key| u64::from(key % 5) << 56 | 7);
+    }
+
+    #[test]
+    fn a_search_ends_also_if_something_went_past_every_line() {
+        let mut index = Index::default();
+        let (even, odd) = (0, 1);
+        let home = |slot: u32| u64::from(slot >= 100);
+        // Two lines: 12 entries in the even one, and one behind it.
+        for slot in 0..=PLACES as u32 {
+            index.insert(even, slot, home);
+        }
+        for slot in 0..PLACES as u32 {
+            index.remove(even, slot);
+        }
+        // Now the odd one is filled, and one goes on to the even one.
+        for slot in 100..100 + PLACES as u32 {
+            index.insert(odd, slot, home);
+        }
+        assert!(index.lines.iter().all(|line| line.passed == 1), "{index:?}");
+        assert_eq!(index.find(even, |_| false), None);
+        assert_eq!(index.find(odd, |slot| slot == 111), Some(111));
+        assert_eq!(index.find(even, |slot| slot == 12), Some(12));
     }
 
     #[test]
