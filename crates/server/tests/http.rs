@@ -174,6 +174,8 @@ fn what_is_wrong_is_said() {
         ("{\"name\": \"a\", \"wait\": 1}", "the body: unknown field `wait`"),
         ("{\"name\": \"a\", \"wait_ms\": -1}", "the body: -1 is not a whole number"),
         ("{\"name\": \"a\", \"argument\": [null]}", "a field of `argument`"),
+        ("{\"name\": \"a\", \"argument\": [\"\\\\x\"]}", "a field that begins with \\"),
+        ("{\"name\": \"a\", \"argument\": [\"@x\"]}", "a field that begins with @"),
         ("{\"mode\": \"S\"}", "`argument` and `mode` belong"),
         ("{\"name\": \"a\", \"id\": \"\"}", "the request id is empty"),
         ("{\"name\": \"a\", \"lease_ms\": 99999999999999}", "the lease is longer"),

@@ -52,6 +52,9 @@ pub enum FrameError {
     /// It speaks HTTP.
     #[error("this port speaks RESP, not HTTP")]
     Http,
+    /// It speaks TLS.
+    #[error("this port speaks RESP without TLS; see docs/security.md for how to serve with it")]
+    Tls,
     /// Longer than the limit.
     #[error("the request is longer than {0} bytes")]
     TooLong(usize),
@@ -71,6 +74,8 @@ pub fn read_arguments(
     match buffer.first() {
         None => Ok(None),
         Some(b'*') => read_array(buffer, limits, arguments),
+        // What every handshake begins with, and no word.
+        Some(0x16) => Err(FrameError::Tls),
         Some(_) => read_line_of_words(buffer, limits, arguments),
     }
 }
@@ -236,6 +241,7 @@ mod tests {
         assert_eq!(read(b"*1\r\n$65\r\n"), Err(FrameError::TooLong(64)), "before it is there");
         assert_eq!(read(b"*5\r\n"), Err(FrameError::TooMany(4)));
         assert_eq!(read(&[b'a'; 64]), Err(FrameError::TooLong(64)));
+        assert_eq!(read(b"\x16\x03\x01"), Err(FrameError::Tls));
         assert_eq!(read(b"POST /v1/locks HTTP/1.1\r\n"), Err(FrameError::Http));
         for error in [FrameError::Malformed, FrameError::Http, FrameError::TooLong(1)] {
             assert!(!error.to_string().is_empty());

@@ -12,7 +12,7 @@ mod task_words;
 mod value;
 
 pub use frame::{Arguments, FrameError, Limits, read_arguments};
-pub use lock_words::{Lock, write_lock};
+pub use lock_words::{Lock, read_field, write_lock};
 pub use redis_words::{KeyRequest, SetRequest};
 pub use reply::{Protocol, Writer};
 pub use request::{ClientRequest, Hello, Request, WordError};

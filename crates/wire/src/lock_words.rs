@@ -130,8 +130,9 @@ pub(crate) fn bad_resource(error: ResourceError) -> WordError {
     WordError::new("BADARG", error.to_string())
 }
 
-/// A field as it is written: a bare `@` is the wildcard, and what begins with `@` or `\` has one `\` before it.
-fn read_field(text: &str) -> Result<(String, bool), WordError> {
+/// A field as it is written: a bare `@` is the wildcard, and what begins with `@` or `\` has one `\` before it. Its text, and
+/// whether it is the wildcard.
+pub fn read_field(text: &str) -> Result<(String, bool), WordError> {
     match text.as_bytes() {
         b"@" => Ok((String::new(), true)),
         [b'\\', b'@' | b'\\', ..] => Ok((text[1..].into(), false)),

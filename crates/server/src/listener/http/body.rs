@@ -1,6 +1,7 @@
 //! Bodies: JSON with the words that all interfaces share.
 
 use keylatch_table::{Acquire, Extra, Field, Mode, Part, Party, Resource};
+use keylatch_wire::read_field;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -174,8 +175,11 @@ impl Item {
 /// `"@"` is any; a text that begins with `@` or `\` has a `\` before it.
 fn item(value: &Value) -> Result<Item, Problem> {
     match value {
-        Value::String(text) if text == "@" => Ok(Item::Any),
-        Value::String(text) => Ok(Item::Text(text.strip_prefix('\\').unwrap_or(text).into())),
+        Value::String(text) => match read_field(text) {
+            Ok((_, true)) => Ok(Item::Any),
+            Ok((text, false)) => Ok(Item::Text(text)),
+            Err(error) => Err(invalid(error.text)),
+        },
         Value::Bool(value) => Ok(Item::Bool(*value)),
         Value::Number(number) => match number.as_f64().filter(|number| number.is_finite()) {
             Some(number) => Ok(Item::Number(js_number(number))),
