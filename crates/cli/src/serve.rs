@@ -273,10 +273,15 @@ fn address(name: &str, text: &str) -> Result<Option<SocketAddr>> {
     if text == "off" {
         return Ok(None);
     }
+    let port = text.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    let wrong = || match port {
+        true => format!("{name}: the host of '{text}' has no address"),
+        false => {
+            format!("{name}: '{text}' is neither HOST:PORT, such as 127.0.0.1:5625, nor `off`")
+        }
+    };
     let address = text.to_socket_addrs().ok().and_then(|mut addresses| addresses.next());
-    Ok(Some(address.with_context(|| {
-        format!("{name}: '{text}' is neither HOST:PORT, such as 127.0.0.1:5625, nor `off`")
-    })?))
+    Ok(Some(address.with_context(wrong)?))
 }
 
 /// Signals, from the moment on when they do not simply end the process.

@@ -29,6 +29,9 @@ fn a_configuration_is_checked_with_reasons() {
         ("enqueue = \"0.0.0.0:1\"\ninsecure = true", "the enqueue protocol has neither"),
         ("tls_cert = \"c.pem\"", "TLS needs both a certificate and its key"),
         ("resp = \"nonsense\"", "resp: 'nonsense' is neither HOST:PORT"),
+        ("resp = \"nowhere.invalid:5625\"", "the host of 'nowhere.invalid:5625' has no address"),
+        ("resp = \"127.0.0.1:5626\"", "127.0.0.1:5626 is named for two listeners"),
+        ("[settings]\nid_bytes = 5", "id_bytes must be at least 36"),
         ("colour = 1", "unknown field `colour`"),
         ("[settings]\nlocks = 5", "[settings] has no `locks`; there are id_bytes"),
         ("[settings]\nid_bytes = 999", "settings: id_bytes is at most 255"),
@@ -44,6 +47,27 @@ fn a_configuration_is_checked_with_reasons() {
 }
 
 #[test]
+fn an_address_of_another_machine_is_called_so() {
+    // For documentation (RFC 5737): nobody's.
+    let words = ["serve", "--ephemeral", "--resp", "192.0.2.1:5625", "--insecure"];
+    let (success, output) = keylatch(&words);
+    assert!(!success && output.contains("it is no address of this machine"), "{output}");
+}
+
+/// Also where the directory around it is open to all.
+#[test]
+fn nobody_else_can_read_the_log() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let data = dir.path().to_str().unwrap();
+    let running = Running::with(&["--data", data]);
+    running.signal(Signal::TERM);
+    let mode = dir.path().join("log").metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+}
+
+#[test]
 fn help_teaches() {
     let (success, output) = keylatch(&["serve", "--help"]);
     assert!(success && output.contains("redis-cli -p 5625 LOCK user:42"), "{output}");
@@ -56,8 +80,13 @@ struct Running(Child);
 
 impl Running {
     fn start() -> Running {
+        Running::with(&["--ephemeral"])
+    }
+
+    fn with(words: &[&str]) -> Running {
         let mut server = Command::new(env!("CARGO_BIN_EXE_keylatch"))
-            .args(["serve", "--ephemeral", "--resp", "localhost:0"])
+            .args(["serve", "--resp", "localhost:0"])
+            .args(words)
             .args(["--enqueue", "off", "--http", "off"])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -214,6 +214,9 @@ pub enum ConfigError {
     /// A bound of the table.
     #[error("settings: {0}")]
     Settings(String),
+    /// Two listeners on one address.
+    #[error("{0} is named for two listeners; each needs an address of its own")]
+    Twice(SocketAddr),
     /// Too small to be of use.
     #[error("{0} must be at least {1}")]
     TooSmall(&'static str, usize),
@@ -277,6 +280,27 @@ impl Config {
             .is_some_and(|tls| tls.require_client_certificate && tls.client_ca.is_none())
         {
             return Err(ConfigError::NoClientCa);
+        }
+        let listens: Vec<_> = [self.resp, self.enqueue, self.http, self.peer]
+            .into_iter()
+            .flatten()
+            .filter(|address| address.port() != 0)
+            .collect();
+        let twice = |at: &usize| listens[..*at].contains(&listens[*at]);
+        if let Some(at) = (0..listens.len()).find(twice) {
+            return Err(ConfigError::Twice(listens[at]));
+        }
+        // The server's own ids have 36 characters.
+        let settings = &self.settings;
+        for (name, value, least) in [
+            ("id_bytes", settings.id_bytes, 36),
+            ("name_bytes", settings.name_bytes, 1),
+            ("resources", settings.resources, 1),
+            ("requests", settings.requests, 1),
+        ] {
+            if value < least {
+                return Err(ConfigError::TooSmall(name, least as usize));
+            }
         }
         for (name, value, least) in [
             ("connections", self.connections, 1),
@@ -351,6 +375,19 @@ mod tests {
         }
         for word in ["127.0.0.1", "a-host", ":5627", "a-host:", "a-host:99999"] {
             assert_eq!(alone(word).validate(), Err(ConfigError::Join(word.into())));
+        }
+        let same = Config { http: good.resp, ..good.clone() }.validate().unwrap_err();
+        assert!(same.to_string().contains("is named for two listeners"), "{same}");
+        let zero = "127.0.0.1:0".parse().ok();
+        let free = Config { resp: zero, enqueue: zero, http: zero, ..good.clone() };
+        assert_eq!(free.validate(), Ok(()));
+        for (name, least) in
+            [("id_bytes", 36), ("name_bytes", 1), ("resources", 1), ("requests", 1)]
+        {
+            let mut settings = Settings::default();
+            settings.set(name, least - 1);
+            let few = Config { settings, ..good.clone() }.validate();
+            assert_eq!(few, Err(ConfigError::TooSmall(name, least as usize)));
         }
         let small = Config { frame_bytes: 10, ..good.clone() }.validate().unwrap_err();
         assert_eq!(small.to_string(), "frame_bytes must be at least 1024");

@@ -48,7 +48,7 @@ pub enum ServerError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// An address is taken, most likely.
-    #[error("cannot listen on {0}: {1}; is another server running there? Choose another port")]
+    #[error("cannot listen on {0}: {1}; {remedy}", remedy = remedy(.1))]
     Listen(SocketAddr, io::Error),
     /// A certificate, most likely.
     #[error(transparent)]
@@ -73,6 +73,15 @@ pub enum ServerError {
     /// The operating system refused something.
     #[error(transparent)]
     Io(#[from] io::Error),
+}
+
+/// What to do if nobody can listen there.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrNotAvailable => "it is no address of this machine",
+        io::ErrorKind::PermissionDenied => "ports below 1024 are for root: choose another one",
+        _ => "is another server running there? Choose another port",
+    }
 }
 
 /// Where a server really listens.

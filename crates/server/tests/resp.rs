@@ -262,7 +262,7 @@ fn what_clients_say_on_connecting() {
     assert_eq!(client.say("CLIENT SETNAME other"), "OK");
     let long = "n".repeat(257);
     for says in ["CLIENT SETNAME", "HELLO 3 SETNAME"] {
-        assert!(client.say(&format!("{says} {long}")).starts_with("-BADARG the name is too long"));
+        assert!(client.say(&format!("{says} {long}")).starts_with("-LIMIT the name is longer"));
     }
     client.send_bytes(b"*3\r\n$6\r\nCLIENT\r\n$7\r\nSETNAME\r\n$0\r\n\r\n");
     assert_eq!(client.next(), "-BADARG the name is empty");
@@ -281,6 +281,7 @@ fn nonsense_is_answered_and_cut_off_and_nobody_else_notices() {
         &b"*1\r\n$x\r\n"[..],
         b"*99999\r\n",
         b"*1\r\n$999999\r\n",
+        b"\x16\x03\x01\x02\x00\x01",
         b"GET / HTTP/1.1\r\n",
         b"\x00\xff\r\n",
     ] {

@@ -19,7 +19,7 @@ impl Board {
     }
 
     /// These requests, at most [`TOGETHER`], are about to end.
-    pub(crate) fn go_ahead_to_ends(&self, ends: impl Iterator<Item = u32> + Clone) {
+    pub(crate) fn go_ahead_to_ends(&self, ends: &(impl Iterator<Item = u32> + Clone)) {
         if !self.is_large() {
             return;
         }

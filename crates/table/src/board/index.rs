@@ -204,7 +204,7 @@ mod tests {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let key = (random >> 33) as u32 % keys;
             // It fills, and empties again, and once more.
-            let fills = step / (10 * keys) % 2 == 0;
+            let fills = (step / (10 * keys)).is_multiple_of(2);
             // A slot says which key it is of, and whether it has been replaced.
             let slot = key * 2;
             match map.get(&key).copied() {

@@ -139,7 +139,7 @@ impl Table {
             events.push(Event::TimedOut { id, blocker, about });
         }
         for some in holders.chunks(TOGETHER) {
-            self.board.go_ahead_to_ends(some.iter().map(|(.., at)| *at));
+            self.board.go_ahead_to_ends(&some.iter().map(|(.., at)| *at));
             for (.., at) in some {
                 if self.quiet {
                     self.end_holder(*at, Cause::Expired, None);

@@ -184,8 +184,9 @@ impl Session {
             context.refuse("HELLO", LOG_IN);
             return self.say(|writer| writer.error("NOAUTH", LOG_IN));
         }
-        if let Some(fault) = hello.name.as_deref().and_then(|name| name_fault(name, context)) {
-            return self.say(|writer| writer.error("BADARG", fault));
+        let fault = hello.name.as_deref().and_then(|name| name_fault(name, context));
+        if let Some((code, fault)) = fault {
+            return self.say(|writer| writer.error(code, &fault));
         }
         match hello.version {
             None => {}
@@ -231,8 +232,8 @@ impl Session {
                 None => writer.null(),
             }),
             ClientRequest::SetName(name) => {
-                if let Some(fault) = name_fault(&name, context) {
-                    return self.say(|writer| writer.error("BADARG", fault));
+                if let Some((code, fault)) = name_fault(&name, context) {
+                    return self.say(|writer| writer.error(code, &fault));
                 }
                 self.set_name(name, changes);
                 self.say(|writer| writer.simple("OK"))
@@ -285,10 +286,13 @@ fn lock_command(lock: Lock, context: &mut Context<'_>) -> Acquire {
 }
 
 /// What is wrong with a connection's name, which is shown as an owner.
-fn name_fault(name: &str, context: &Context<'_>) -> Option<&'static str> {
+fn name_fault(name: &str, context: &Context<'_>) -> Option<(&'static str, String)> {
+    let most = context.owner_bytes;
     match name.len() as u64 {
-        0 => Some("the name is empty"),
-        bytes if bytes > context.owner_bytes => Some("the name is too long"),
+        0 => Some(("BADARG", "the name is empty".into())),
+        bytes if bytes > most => {
+            Some(("LIMIT", format!("the name is longer than {most} bytes, the bound for owners")))
+        }
         _ => None,
     }
 }

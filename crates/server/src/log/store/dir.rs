@@ -1,6 +1,7 @@
 //! The directory as a whole: made, locked, tidied.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use rustix::fs::{FlockOperation, flock};
@@ -14,7 +15,9 @@ pub(super) fn make(disk: &dyn Disk, dir: &Path) -> Result<(), StoreError> {
     if dir.is_dir() {
         return Ok(());
     }
-    fs::create_dir_all(dir).map_err(StoreError::io("create", dir))?;
+    // Ids in it are as good as the locks: nobody else needs to read it, also where the directory around it is open to all.
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.map_err(StoreError::io("create", dir))?;
     let parent = match dir.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
