@@ -154,6 +154,7 @@ impl Serve {
     pub(crate) fn run(self) -> Result<()> {
         let config = self.resolve()?;
         Server::check(&config)?;
+        telemetry::filter()?;
         if self.check {
             println!("the configuration is valid");
             return Ok(());

@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry};
@@ -23,11 +23,19 @@ pub(crate) struct Traces {
     provider: Option<opentelemetry_sdk::trace::SdkTracerProvider>,
 }
 
+/// What is logged. An error if nobody can tell what is meant.
+pub(crate) fn filter() -> Result<EnvFilter> {
+    match std::env::var("KEYLATCH_LOG").ok().filter(|text| !text.is_empty()) {
+        None => Ok("warn,openraft=error,keylatch_server=info,keylatch::audit=info".into()),
+        Some(text) => EnvFilter::try_new(&text).with_context(|| {
+            format!("KEYLATCH_LOG: '{text}' is not LEVEL or PART=LEVEL, with commas between, such as warn,keylatch_server=debug")
+        }),
+    }
+}
+
 /// Begins to log, and to send traces if there is somewhere to send them.
-#[cfg_attr(not(feature = "otel"), expect(clippy::unnecessary_wraps, reason = "traces may fail"))]
 pub(crate) fn start(format: LogFormat) -> Result<Traces> {
-    let filter = EnvFilter::try_from_env("KEYLATCH_LOG")
-        .unwrap_or_else(|_| "warn,openraft=error,keylatch_server=info,keylatch::audit=info".into());
+    let filter = filter()?;
     let lines = tracing_subscriber::fmt::layer()
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);

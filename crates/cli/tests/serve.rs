@@ -54,6 +54,23 @@ fn an_address_of_another_machine_is_called_so() {
     assert!(!success && output.contains("it is no address of this machine"), "{output}");
 }
 
+#[test]
+fn a_log_filter_that_is_none_is_refused() {
+    let check = |filter: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_keylatch"));
+        let output = command.args(["serve", "--check"]).env("KEYLATCH_LOG", filter).output();
+        let output = output.unwrap();
+        (output.status.success(), String::from_utf8(output.stderr).unwrap())
+    };
+    for good in ["", "debug", "warn,keylatch_server=debug"] {
+        assert!(check(good).0, "{good}");
+    }
+    for bad in ["!!!", "foo=bar=baz", "keylatch_server=loud"] {
+        let (success, said) = check(bad);
+        assert!(!success && said.contains("KEYLATCH_LOG: '"), "{bad}: {said}");
+    }
+}
+
 /// Also where the directory around it is open to all.
 #[test]
 fn nobody_else_can_read_the_log() {
