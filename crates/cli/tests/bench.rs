@@ -157,6 +157,7 @@ fn redis_is_measured_by_set_nx_px_and_its_script() {
     }
     let (code, _, err) = bench(&[&format!("127.0.0.1:{port}"), "--pairs", "1"]);
     assert!(code == Some(1) && err.contains("unknown command 'LOCK'"), "{err}");
+    assert!(err.contains("--protocol redis"), "{err}");
 }
 
 /// Answers each request of each connection, one read a request, as `answer` says.

@@ -321,7 +321,11 @@ impl Load<'_> {
             Answer::Granted { id, token } => self.granted(at, id, token, now)?,
             Answer::Refused => self.refused(at, now)?,
             Answer::Released => self.released(at, now)?,
-            Answer::Error(text) if !self.proven => bail!("the server answered: {text}"),
+            Answer::Error(text) if !self.proven => {
+                let other = text.contains("unknown command 'LOCK'");
+                let hint = if other { "; for a Redis say --protocol redis" } else { "" };
+                bail!("the server answered: {text}{hint}")
+            }
             Answer::Error(text) => {
                 self.tally.error(text);
                 self.next_pair(at, now)?;

@@ -54,11 +54,8 @@ impl Tally {
         self.each[connection] += 1;
     }
 
-    pub(crate) fn error(&mut self, mut text: String) {
+    pub(crate) fn error(&mut self, text: String) {
         self.errors += 1;
-        if text.contains("unknown command") {
-            text.push_str("; of a Redis, --protocol redis measures the same");
-        }
         self.first_error.get_or_insert(text);
     }
 
