@@ -5,6 +5,7 @@ use keylatch_table::{Command, Query, Reply, RequestId, Table, TaskAction, TaskCo
 
 use super::Turns;
 use super::answers::no_room;
+use crate::clock::Clock;
 use crate::listener::Answer;
 
 pub(super) enum Shortcut {
@@ -18,14 +19,19 @@ impl Turns {
     /// asked for anything else in this turn: only then need it not wait for anyone.
     pub(super) fn shortcut(&self, first: bool, commands: &[Command]) -> Option<Shortcut> {
         self.config.data.as_ref()?;
-        let mut table = self.table.lock();
         // What another member has granted or ended may not be known here yet, so in a cluster the log
         // says who is refused.
-        if let [command] = commands
-            && first
-            && !self.config.is_member()
-            && let Some(reply) = refusal(&mut table, self.clock.now(), command)
-        {
+        let alone = match commands {
+            [command] if first && !self.config.is_member() && can_be_refused(command) => {
+                Some(command)
+            }
+            _ => None,
+        };
+        if alone.is_none() && !self.full {
+            return None;
+        }
+        let mut table = self.table.lock();
+        if let Some(reply) = alone.and_then(|command| refusal(&mut table, &self.clock, command)) {
             return Some(Shortcut::Refused(reply));
         }
         (self.full && commands.iter().any(|command| takes_room(&table, command)))
@@ -40,15 +46,19 @@ impl Turns {
     }
 }
 
-fn refusal(table: &mut Table, now: u64, command: &Command) -> Option<Reply> {
+fn can_be_refused(command: &Command) -> bool {
+    matches!(command, Command::Acquire(_) | Command::Task(_))
+}
+
+fn refusal(table: &mut Table, clock: &Clock, command: &Command) -> Option<Reply> {
     match command {
         Command::Acquire(ask) => {
-            let reply = table.refusal(now, ask)?;
+            let reply = table.refusal(clock.now(), ask)?;
             table.count_refusal(ask, &reply);
             Some(reply)
         }
         Command::Task(task) => {
-            let reply = table.task_refusal(now, task)?;
+            let reply = table.task_refusal(clock.now(), task)?;
             if let TaskAction::Claim(_) = task.action {
                 table.count_claim_refusal(&reply);
             }

@@ -39,11 +39,25 @@ impl Table {
         if self.next_deadline().is_some_and(|due| due <= now) {
             return None;
         }
+        if ask.wait_ms > 0 && self.may_wait(ask) {
+            return None;
+        }
         match self.decide(now, ask) {
             // Not an end: it may be time to forget that.
             Decision::Refuse(reply) if !matches!(reply, Reply::Ended(_)) => Some(reply),
             _ => None,
         }
+    }
+
+    /// Whether whatever is in the way of a request, it is not refused, as can be told without a look at that.
+    fn may_wait(&self, ask: &Acquire) -> bool {
+        let owner = self.board.parties.look_up(&ask.party).owner;
+        let admitted = self
+            .admit_id(&ask.id)
+            .and_then(|()| self.admit_content(ask))
+            .and_then(|()| self.admit_count(ask, owner, &[]))
+            .and_then(|()| self.admit_wait(ask, None));
+        !ask.detect && admitted.is_ok()
     }
 
     /// What becomes of a request, without doing it.
