@@ -29,9 +29,9 @@ Examples:
   redis-cli -p 5625 LOCKS WAITERS
   curl localhost:5626/v1/locks --json '{\"name\": \"user:42\", \"owner\": \"ann\", \"wait_ms\": 1000}'
 
-A configuration file is TOML, with the names of the flags (`resp = \"127.0.0.1:5625\"`) and, under
-[settings], the bounds of the table (`waiters = 10000`); under [log], the sizes of its files
-(`segment_bytes`, `reserve_bytes`, `snapshot_bytes`); docs/configuration.md has them all. Flags win
+A configuration file is TOML, named mostly like the flags (`resp = \"127.0.0.1:5625\"`), with the bounds of
+the table under [settings] (`waiters = 10000`) and the sizes of the log's files under [log]
+(`segment_bytes`, `reserve_bytes`, `snapshot_bytes`); docs/configuration.md has every key. Flags win
 over the environment (KEYLATCH_RESP, ..), which wins over the file.";
 
 /// Run a lock server.

@@ -2,7 +2,8 @@
 
 use std::io::IsTerminal;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry};
@@ -27,9 +28,20 @@ pub(crate) struct Traces {
 pub(crate) fn filter() -> Result<EnvFilter> {
     match std::env::var("KEYLATCH_LOG").ok().filter(|text| !text.is_empty()) {
         None => Ok("warn,openraft=error,keylatch_server=info,keylatch::audit=info".into()),
-        Some(text) => EnvFilter::try_new(&text).with_context(|| {
-            format!("KEYLATCH_LOG: '{text}' is not LEVEL or PART=LEVEL, with commas between, such as warn,keylatch_server=debug")
-        }),
+        Some(text) => {
+            let said = || {
+                format!(
+                    "KEYLATCH_LOG: '{text}' is not LEVEL or PART=LEVEL, with commas between, such as warn,keylatch_server=debug"
+                )
+            };
+            // A mistyped level would be a part, of which there is nothing to log.
+            let is_level = |word: &str| word.parse::<LevelFilter>().is_ok();
+            let mut words = text.split(',').map(str::trim);
+            if words.any(|word| !word.contains(['=', '[', ']']) && !is_level(word)) {
+                bail!(said());
+            }
+            EnvFilter::try_new(&text).with_context(said)
+        }
     }
 }
 

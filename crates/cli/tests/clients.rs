@@ -223,6 +223,7 @@ fn the_redis_cli_lines_of_the_readme_work_as_written() {
     assert!(lines.len() >= 2, "{lines:?}");
     assert!(said.starts_with("status\ngranted\n"), "{said}");
     assert!(said.contains("user:42\n") && said.contains("ann\n"), "{said}");
+    assert!(said.ends_with("1\n"), "it is released: {said}");
     assert!(!said.contains("ERR") && !said.contains("SYNTAX"), "{said}");
 }
 

@@ -62,10 +62,10 @@ fn a_log_filter_that_is_none_is_refused() {
         let output = output.unwrap();
         (output.status.success(), String::from_utf8(output.stderr).unwrap())
     };
-    for good in ["", "debug", "warn,keylatch_server=debug"] {
+    for good in ["", "debug", "WARN", "off", "warn,keylatch_server=debug"] {
         assert!(check(good).0, "{good}");
     }
-    for bad in ["!!!", "foo=bar=baz", "keylatch_server=loud"] {
+    for bad in ["!!!", "foo=bar=baz", "keylatch_server=loud", "wran", "warn,debgu"] {
         let (success, said) = check(bad);
         assert!(!success && said.contains("KEYLATCH_LOG: '"), "{bad}: {said}");
     }

@@ -199,6 +199,9 @@ pub enum ConfigError {
     /// A member has a log.
     #[error("a member of a cluster needs a data directory: it cannot be ephemeral")]
     PeerWithoutData,
+    /// A log would lie wherever the server is started.
+    #[error("data is empty: name a directory, or say ephemeral")]
+    EmptyData,
     /// Nobody could find it.
     #[error("to join a cluster a node needs an address for the other members: say --peer")]
     JoinWithoutPeer,
@@ -257,6 +260,9 @@ impl Config {
         }
         if let Some(redis) = &self.peer_redis {
             self.validate_redis(redis)?;
+        }
+        if self.data.as_ref().is_some_and(|dir| dir.as_os_str().is_empty()) {
+            return Err(ConfigError::EmptyData);
         }
         if self.is_member() && self.data.is_none() {
             return Err(ConfigError::PeerWithoutData);
@@ -376,6 +382,8 @@ mod tests {
         for word in ["127.0.0.1", "a-host", ":5627", "a-host:", "a-host:99999"] {
             assert_eq!(alone(word).validate(), Err(ConfigError::Join(word.into())));
         }
+        let empty = Config { data: Some("".into()), ..good.clone() };
+        assert_eq!(empty.validate(), Err(ConfigError::EmptyData));
         let same = Config { http: good.resp, ..good.clone() }.validate().unwrap_err();
         assert!(same.to_string().contains("is named for two listeners"), "{same}");
         let zero = "127.0.0.1:0".parse().ok();

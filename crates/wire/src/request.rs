@@ -181,7 +181,7 @@ fn unknown(name: &[u8]) -> WordError {
     let name = String::from_utf8_lossy(&name[..name.len().min(64)]).into_owned();
     let text = format!(
         "unknown command '{name}'; try LOCK, UNLOCK, RENEW, PROMOTE, CANCEL, LOCKS, TASK, or SET key \
-         value NX PX ms (INFO and docs/protocol.md have more)"
+         value NX PX ms (docs/protocol.md has them all)"
     );
     WordError::new("UNKNOWN", text)
 }

@@ -49,8 +49,12 @@ impl Speaker {
         stream.set_read_timeout(Some(PATIENCE))?;
         let protocol = plan.protocol;
         let name = format!("{protocol:?}").to_lowercase();
-        let script = greet(&mut stream, protocol)
-            .with_context(|| format!("{} does not answer as `{name}` does", plan.address))?;
+        let script = greet(&mut stream, protocol).with_context(|| {
+            format!(
+                "{} does not answer as `{name}` does; --protocol says what it speaks",
+                plan.address
+            )
+        })?;
         let (lease_ms, wait_ms) = (plan.lease_ms.to_string(), plan.wait_ms.to_string());
         Ok(Speaker { protocol, lease_ms, wait_ms, script })
     }
