@@ -247,7 +247,10 @@ fn what_cannot_work_is_said_clearly() {
         (&[gone.as_str()][..], "cannot connect to 127.0.0.1:"),
         (&["nonsense"], "'nonsense' is not an address: say HOST:PORT"),
         (&["http://127.0.0.1:1"], "'http://': say keylatch://, redis:// or enqueue://"),
-        (&[&resp_as_redis], "does not answer as `redis` does: it says: UNKNOWN"),
+        (
+            &[&resp_as_redis],
+            "does not answer as `redis` does (--protocol says what it speaks): it says: UNKNOWN",
+        ),
         (&[enqueue], "does not answer as `resp` does"),
         (&[&refuses], "the server answered: LIMIT too many"),
         (&[resp, "--keys", "many"], "say `own`, `own:N` or `shared:N`"),

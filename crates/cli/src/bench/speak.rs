@@ -51,7 +51,7 @@ impl Speaker {
         let name = format!("{protocol:?}").to_lowercase();
         let script = greet(&mut stream, protocol).with_context(|| {
             format!(
-                "{} does not answer as `{name}` does; --protocol says what it speaks",
+                "{} does not answer as `{name}` does (--protocol says what it speaks)",
                 plan.address
             )
         })?;
