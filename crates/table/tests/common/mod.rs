@@ -10,7 +10,8 @@
 //! ```
 //!
 //! Every step is also a test of the bytes: the command is encoded and decoded, and a table restored
-//! from a snapshot under another hash seed must answer the same and end in the same state.
+//! from a snapshot under another hash seed must answer the same and end in the same state. What is refused without the log
+//! (`Table::refusal`) must be what is refused.
 
 #![allow(dead_code, unused_imports)] // each test binary uses its part of it
 
@@ -19,8 +20,8 @@ pub(crate) mod tasks;
 pub(crate) mod words;
 
 use keylatch_table::{
-    Answer, Applied, Command, Detach, Entry, Event, LocksQuery, Query, Settings, Stats, Table,
-    Target,
+    Answer, Applied, Command, Detach, Entry, Event, LocksQuery, Query, Reply, Settings, Stats,
+    Table, Target,
 };
 
 pub(crate) use asks::{Ask, ask, resource};
@@ -66,13 +67,31 @@ impl Scene {
             let mut twin = Table::restore(&self.table.snapshot(), 99).expect("its own snapshot");
             (twin.apply(self.now, command.clone()), twin)
         });
+        let told = self.is_told_ahead(&command);
+        let refused = match &command {
+            Command::Acquire(ask) => self.table.refusal(self.now, ask),
+            _ => None,
+        };
         let applied = self.table.apply(self.now, command);
+        let is_refusal =
+            matches!(applied.reply, Reply::Busy(_) | Reply::Deadlock(_) | Reply::Error(_));
+        let expected = (told && is_refusal).then(|| applied.reply.clone());
+        assert_eq!(refused, expected, "what is refused is told ahead, and nothing else");
         if let Some((answer, twin)) = twin {
             assert_eq!(answer, applied, "a restored table answers the same");
             assert_eq!(twin.snapshot(), self.table.snapshot(), "and ends in the same state");
         }
         self.events.clone_from(&applied.events);
         applied
+    }
+
+    /// Whether a refusal of this must be known before it is carried out: not if something ends before it, or it is a repeat.
+    fn is_told_ahead(&self, command: &Command) -> bool {
+        let Command::Acquire(ask) = command else { return false };
+        let live = self.table.query(0, &Query::Request(ask.id.clone()));
+        let is_repeat = matches!(live, Answer::Entries(entries) if !entries.is_empty());
+        let is_due = self.table.next_deadline().is_some_and(|due| due <= self.now);
+        !is_repeat && !is_due
     }
 
     /// Carries out a command and puts the answer in words.
